@@ -1,0 +1,555 @@
+#!/usr/bin/env python3
+"""Take what was said in DeepSeek Harness (DSH) sessions into Hermes Lite.
+
+    auto_sediment.py --latest                    show the facts of the newest session
+    auto_sediment.py --all --apply               store those of every session, each once (cron)
+    auto_sediment.py --session FILE --dry-run    one log, wherever it lies
+
+What user and assistant wrote is digested; reasoning, tools, injected context, summaries and
+failed attempts are not. A log is a stream, so its size does not matter. A run takes what no
+earlier run took: a renamed, compressed, grown, forked or replaced log is not taken twice. After
+a kill the next run repeats at most one piece, and the store's search for duplicates catches it.
+
+Exit codes: 0 done, nothing new, or another run is at work; 1 failure; 2 usage; 10 no session
+found; 12 the store is locked; 13 no line of a log could be read.
+"""
+from __future__ import annotations
+
+import argparse
+import codecs
+import contextlib
+import hashlib
+import importlib
+import itertools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+__all__ = ["Message", "Piece", "Session", "find_sessions", "iter_messages", "main", "pieces",
+           "rank", "read_session", "sediment", "unread"]
+
+# =================================================================================================
+# 1. Logs
+# =================================================================================================
+
+CHUNK = 1 << 18
+MAX_LINE = 16 << 20     # bytes; to parse a line takes up to ten times its length in memory
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One utterance; *role* is "user" or "assistant", *time* is in ms since 1970 or None."""
+    role: str
+    text: str
+    seq: int
+    time: int | None = None
+
+    @property
+    def mark(self) -> str:
+        """Twelve hexadecimal digits that know the words again, whatever their seq or log."""
+        return hashlib.sha256(f"{self.role}\0{self.text}".encode()).hexdigest()[:12]
+
+
+@dataclass(slots=True)
+class Session:
+    """What a log says of itself, filled while it is read; times in ms.
+
+    *nested*: a subagent's. *skipped*: lines lost. *torn*: the end is cut or still being written.
+    """
+    id: str | None = None
+    created_at: int | None = None
+    newest: int | None = None
+    parent: str | None = None
+    nested: bool = False
+    events: int = 0
+    skipped: dict[str, int] = field(default_factory=lambda: {"unreadable": 0, "too long": 0})
+    torn: bool = False
+    messages: list[Message] = field(default_factory=list)
+
+
+def _piped(tool: str, raw: BinaryIO) -> Iterator[bytes]:
+    with subprocess.Popen([tool, "-dc"], stdin=raw, stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL) as process:
+        try:
+            yield from iter(lambda: process.stdout.read(CHUNK), b"")
+            if process.wait():
+                raise EOFError("the last frame is cut")
+        finally:
+            process.kill()
+
+
+def _frames(raw: BinaryIO) -> Iterator[bytes]:
+    """Decompress many zstd frames end to end with whichever package is installed."""
+    for name in ("compression.zstd", "backports.zstd", "zstandard"):
+        with contextlib.suppress(ImportError):
+            new = importlib.import_module(name).ZstdDecompressor
+            break
+    else:
+        from hermes_lite import MissingPackage
+        raise MissingPackage("this log is compressed and nothing here reads zstd: install the"
+                             " program (apt install zstd, brew install zstd) or a package"
+                             " (pip install backports.zstd, pip install zstandard)")
+    new = new().decompressobj if name == "zstandard" else new
+    frame, data = None, b""
+    while data or (data := raw.read(1024)):     # 1 KB can unfold to 32 MB
+        frame = frame or new()
+        yield frame.decompress(data)
+        frame, data = (None, frame.unused_data) if frame.eof else (frame, b"")
+    if frame:
+        raise EOFError("the last frame is cut")
+
+
+def _chunks(path: str | Path, session: Session) -> Iterator[bytes]:
+    """The log as UTF-8 bytes; its first bytes, not its name, say how it is packed."""
+    with open(path, "rb", buffering=0) as raw:      # unbuffered, for zstd reads on from here
+        head = raw.read(4)
+        raw.seek(0)
+        packed = head == b"\x28\xb5\x2f\xfd" or head[1:] == b"\x2a\x4d\x18"     # or skippable
+        tool = shutil.which("zstd")
+        chunks = iter(lambda: raw.read(CHUNK), b"") if not packed else (
+            _piped(tool, raw) if tool else _frames(raw))
+        try:
+            first = next(chunks, b"")
+            if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                decoder = codecs.getincrementaldecoder("utf-16")("replace")
+                for chunk in itertools.chain([first], chunks):
+                    yield decoder.decode(chunk).encode("utf-8")
+            else:
+                yield first.removeprefix(codecs.BOM_UTF8)
+                yield from chunks
+        except Exception as error:  # each decompressor has its own; what came before it stands
+            if not packed or isinstance(error, ImportError):
+                raise
+            session.torn = True
+
+
+def _lines(chunks: Iterable[bytes]) -> Iterator[tuple[bytes | None, bool]]:
+    """Yield (line, has it a line end); a line above MAX_LINE is not held and gives None."""
+    held: list[bytes] = []
+    size = 0
+    for chunk in itertools.chain(chunks, [None]):
+        *ended, rest = chunk.split(b"\n") if chunk is not None else [b"", b""]
+        for part in ended:
+            size += len(part)
+            line = b"".join([*held, part]).strip(b" \t\r\0") if size <= MAX_LINE else None
+            yield line, chunk is not None
+            held, size = [], 0
+        size += len(rest)
+        held = [*held, rest] if size <= MAX_LINE else []
+
+
+def _foreign(raw: bytes) -> str:
+    """A line that is not UTF-8, as GB 18030 if that is plausible, else "".
+
+    Nearly any bytes decode as GB 18030, so most of the line must be wrong as UTF-8 (else it is
+    a UTF-8 line with a bad byte) and most of the result must be everyday Chinese.
+    """
+    loose, text = raw.decode("utf-8", "replace"), raw.decode("gb18030", "replace")
+    wide = "".join(char for char in text if not char.isascii())
+    is_utf8 = loose.count("\ufffd") * 2 <= sum(not char.isascii() for char in loose)
+    is_chinese = len(wide.encode("gb2312", "ignore")) >= len(wide)     # two bytes a character
+    known = is_chinese and re.search("[\u4e00-\u9fff]", wide) and "\ufffd" not in text
+    return text if known and not is_utf8 else ""
+
+
+def _event(raw: bytes) -> dict | None:
+    try:
+        event = json.loads(raw.decode("utf-8"))
+    except UnicodeDecodeError:
+        return _event(text.encode("utf-8")) if (text := _foreign(raw)) else None
+    except (ValueError, RecursionError):
+        return None
+    return event if isinstance(event, dict) else None
+
+
+def find_sessions(root: str | Path, *,
+                  on_error: Callable[[OSError], object] | None = None) -> list[Path]:
+    """Return one log a session folder below *root*, by path; of several generations the highest.
+
+    *on_error* gets what cannot be listed. Links to folders are not followed.
+    """
+    best: dict[str, tuple[int, str]] = {}
+    for folder, _, names in os.walk(root, onerror=on_error):
+        for name in names:
+            if found := re.fullmatch(r"session(?:\.v([1-9]\d*))?\.jsonl(?:\.zstd)?", name):
+                best[folder] = max(best.get(folder, (0, "")), (int(found[1] or 0), name))
+    return sorted(Path(folder, name) for folder, (_, name) in best.items())
+
+
+def _millis(value: object) -> int | None:
+    return int(value) if type(value) in (int, float) and 0 < value < 1e15 else None
+
+
+def _name(value: object) -> str:
+    """A session id that may stand in a state file and on a terminal."""
+    if re.fullmatch(r"[A-Za-z0-9_.:@-]{1,128}", text := str(value)):
+        return text
+    return "sha256-" + hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def _begin(session: Session, event: dict, raw: bytes) -> None:
+    """Take the header, the first readable line; the hash of another first line is the id."""
+    header = event if event.get("type") == "session" else {}
+    session.id = _name(header.get("id") or "line-" + hashlib.sha256(raw).hexdigest()[:16])
+    session.parent = _name(header["parentSession"]) if header.get("parentSession") else None
+    session.created_at = _millis(header.get("createdAt"))
+    session.nested = bool(header.get("delegationDepth")) or header.get("origin") == "subagent"
+
+
+def _text(content: object) -> str:
+    blocks = content if isinstance(content, list) else [content]
+    parts = [block.get("text") if isinstance(block, dict) and block.get("type") == "text"
+             else block for block in blocks]
+    text = "\n".join(part for part in parts if isinstance(part, str)).strip()
+    # Half an emoji is legal in JSON, but no file can hold it.
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _said(event: dict) -> tuple[str, str]:
+    """(role, text) of an event in which somebody says something, else ("", "")."""
+    kind, data, place = event.get("type"), event.get("data"), event.get("surfaceOp")
+    if kind not in ("user/message", "assistant/message") or not isinstance(data, dict):
+        return "", ""
+    is_summary = (place.get("op") if isinstance(place, dict) else place) == "replace"
+    source = data.get("source")
+    author = source.get("kind") if isinstance(source, dict) else source
+    if is_summary or (kind == "user/message" and author not in (None, "user")):
+        return "", ""   # a program put it in the user's mouth
+    inner = data.get("message") if isinstance(data.get("message"), dict) else data
+    return kind.partition("/")[0], _text(inner.get("content"))
+
+
+def iter_messages(path: str | Path, session: Session | None = None) -> Iterator[Message]:
+    """Yield what user and assistant wrote, in the order of the log, in flat memory.
+
+    *session* is filled on the way, its id before the first message. Without a seq an event gets
+    the one before it plus one: the line number, in a log that has none. A bad line costs that
+    line; a last line without line end is taken if it is complete, else left.
+    Raises OSError, and MissingPackage where nothing reads zstd.
+    """
+    session = Session() if session is None else session
+    seq = 0
+    for raw, is_ended in _lines(_chunks(path, session)):
+        seq += 1
+        event = _event(raw) if raw else None
+        if event is not None:
+            if not session.events:
+                _begin(session, event, raw)
+            session.events += 1
+            time, given = _millis(event.get("time")), event.get("seq")
+            session.newest = max(session.newest or 0, time or 0) or None
+            seq = given if type(given) is int and given >= 0 else seq
+            role, text = _said(event)
+            if text:
+                yield Message(role, text, seq, time)
+        elif raw != b"":
+            session.torn |= not is_ended
+            session.skipped["unreadable" if raw else "too long"] += is_ended
+
+
+def read_session(path: str | Path) -> Session:
+    """Read a whole log into memory; `iter_messages` serves where it does not fit."""
+    session = Session()
+    session.messages = list(iter_messages(path, session))
+    return session
+
+
+def rank(path: str | Path) -> tuple[bool, bool, int, str]:
+    """The order of `--latest`: readable, not a subagent's, newest by the times in the log.
+
+    The file's date, which copying changes, serves where the log has no time. Reads the log.
+    """
+    session = Session()
+    deque(iter_messages(path, session), maxlen=0)
+    time = session.newest or session.created_at or int(os.stat(path).st_mtime * 1000)
+    return session.events > 0, not session.nested, time, str(path)
+
+
+# =================================================================================================
+# 2. What is new
+# =================================================================================================
+
+LABELS = {"user": "用户: ", "assistant": "助手: "}
+BORDERS = (r"\n\n", r"\n", r"[。！？；]|[.!?;] ", r"[，、 ]")      # best first
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One text for a digest; *done* are the messages that end in it (none inside a cut one)."""
+    text: str
+    first: int
+    last: int
+    done: tuple[Message, ...]
+
+
+def _border(text: str, start: int, end: int) -> int:
+    """The end of the last border of the best kind in the second half, else *end*."""
+    half = (start + end) // 2
+    for kind in BORDERS:
+        if found := deque(re.finditer(kind, text[half:end]), maxlen=1):
+            return half + found[0].end()
+    return end
+
+
+def _cut(message: Message, max_chars: int, clean: Callable[[str], str]) -> Iterator[Piece]:
+    label, text, start = LABELS[message.role], clean(message.text), 0
+    while start < len(text):
+        end = start + max_chars - len(label)
+        is_last = end >= len(text)
+        end = len(text) if is_last else _border(text, start, end)
+        done = (message,) if is_last else ()
+        yield Piece(label + text[start:end], message.seq, message.seq, done)
+        start = end
+
+
+def pieces(messages: Iterable[Message], max_chars: int = 8000, *,
+           clean: Callable[[str], str] = str) -> Iterator[Piece]:
+    """Join messages into texts of at most *max_chars* (20 or more); nothing is dropped.
+
+    Cuts fall between messages. A message that is longer is cut at a paragraph, a sentence or a
+    blank, after *clean* (redaction) went over it: a cut could hide half of a secret from it.
+    """
+    if max_chars < 20:
+        raise ValueError(f"max_chars is {max_chars}, and 20 is the least")
+    held: list[Message] = []
+    text = ""
+    for message in itertools.chain(messages, [None]):
+        line = LABELS[message.role] + message.text if message else ""
+        if held and (message is None or len(text) + 1 + len(line) > max_chars):
+            yield Piece(text, held[0].seq, held[-1].seq, tuple(held))
+            held, text = [], ""
+        if len(line) > max_chars:
+            yield from _cut(message, max_chars, clean)
+        elif message:
+            held.append(message)
+            text = f"{text}\n{line}" if text else line
+
+
+# State "sediment": {"version": 1, "sessions": {id: {"last": highest seq taken, "parent": id or
+# null, "marks": of the first KEPT messages, in order}}}. No word of a session is in it.
+KEPT = 1000
+
+
+def _known(state: dict) -> dict[str, dict]:
+    """The sound entries of a state; a session without one is read anew."""
+    held = state.get("sessions")
+    return {name: entry for name, entry in (held if isinstance(held, dict) else {}).items()
+            if isinstance(entry, dict) and type(entry.get("last")) is int
+            and isinstance(entry.get("marks"), list)}
+
+
+def _note(entry: dict, message: Message, place: int | None = None) -> None:
+    """Enter a message as taken; *place* is its index in the log if an earlier run took it."""
+    entry["last"] = max(entry["last"], message.seq)
+    if len(entry["marks"]) < KEPT and place in (None, len(entry["marks"])):
+        entry["marks"].append(message.mark)
+
+
+def unread(messages: Iterable[Message], session: Session,
+           sessions: dict[str, dict]) -> Iterator[Message]:
+    """Yield the messages that no earlier run took; the others are noted in *sessions*.
+
+    Taken are those that repeat a known list from its start (this log's, a parent's or sibling's,
+    or one with the same first two messages: a copy under a new id), and those up to the last seq
+    whose mark is known. So another log under an old id is read, and words said again count.
+    """
+    messages = iter(messages)
+    start = list(itertools.islice(messages, 2))
+    if not start:
+        return
+    marks, family = [message.mark for message in start], {session.id, session.parent} - {None}
+    trails = [entry["marks"] for name, entry in sessions.items()
+              if {name, str(entry.get("parent"))} & family
+              or len(marks) == 2 and entry["marks"][:2] == marks]
+    entry = sessions.setdefault(session.id, {"last": -1, "marks": []})
+    entry["parent"] = session.parent
+    if len(entry["marks"]) >= KEPT and marks[0] not in entry["marks"]:
+        entry.update(last=-1, marks=[])     # another log: the last seq says nothing about it
+    for place, message in enumerate(itertools.chain(start, messages)):
+        trails = [trail for trail in trails if trail[place:place + 1] == [message.mark]]
+        if trails or (message.seq <= entry["last"] and (
+                len(entry["marks"]) >= KEPT or message.mark in entry["marks"])):
+            _note(entry, message, place)
+        else:
+            yield message
+
+
+def sediment(mem: Any, path: Path, sessions: dict[str, dict], *,
+             save: Callable[[], None] | None = None, max_chars: int = 8000,
+             max_facts: int = 10) -> dict:
+    """Digest what is new in a log and report it; without *save* nothing is stored.
+
+    *save* is called when a piece is stored, so a kill repeats one piece at most. Raises OSError,
+    the core's errors, and DamagedData for a log with bytes but without a readable line.
+    """
+    from hermes_lite import DamagedData, redact
+    session, digests, count = Session(), [], 0
+    new = unread(iter_messages(path, session), session, sessions)
+    for piece in pieces(new, max_chars, clean=lambda text: redact(text)[0]):
+        digests.append(mem.digest(piece.text, apply=save is not None, max_facts=max_facts,
+                                  source=f"dsh:{session.id}#{piece.first}-{piece.last}"))
+        for message in piece.done:
+            _note(sessions[session.id], message)
+        count += len(piece.done)
+        if save:
+            save()
+    if not session.events and not session.torn and os.stat(path).st_size:
+        raise DamagedData(f"{path}: no line of it reads as a session log; give a session.jsonl"
+                          " or session.jsonl.zstd that DSH wrote")
+    return {"path": str(path), "session": session.id, "messages": count,
+            "facts": [dict(fact) for digest in digests for fact in digest.facts],
+            "results": [dict(result) for digest in digests for result in digest.results],
+            "degraded": sorted({digest.degraded for digest in digests} - {None}),
+            "skipped": session.skipped, "torn": session.torn}
+
+
+# =================================================================================================
+# 3. Command line
+# =================================================================================================
+
+
+def _say(words: object) -> None:
+    print(f"auto_sediment: {words}", file=sys.stderr)
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="auto_sediment.py", description=__doc__.partition("\n")[0],
+        epilog="Without --apply nothing is stored; without a choice of logs it is --latest.")
+    option = parser.add_argument
+    which, how = parser.add_mutually_exclusive_group(), parser.add_mutually_exclusive_group()
+    which.add_argument("--latest", action="store_true", help="the newest session, by its own time")
+    which.add_argument("--all", action="store_true", help="every session")
+    which.add_argument("--session", metavar="FILE", action="append", default=[],
+                       help="this log, or those below this folder; may be given again")
+    how.add_argument("--dry-run", action="store_true", help="show what would be taken (default)")
+    how.add_argument("--apply", action="store_true", help="store it")
+    option("--sessions-root", metavar="DIR", help="default $DSH_HOME/sessions, ~/.dsh/sessions")
+    option("--root", metavar="DIR", help="the data root of Hermes Lite")
+    option("--max-chars", metavar="N", type=int, default=8000, help="of one digest (8000)")
+    option("--max-facts", metavar="N", type=int, default=10, help="of one digest (10)")
+    option("--json", action="store_true", help="one JSON object on stdout")
+    args = parser.parse_args(argv)
+    if args.max_chars < 100 or args.max_facts < 1:
+        parser.error("--max-chars is 100 or more, --max-facts 1 or more")
+    return args
+
+
+def _chosen(args: argparse.Namespace) -> list[Path]:
+    """The logs that the command line asks for, at least one."""
+    from hermes_lite import NotFound
+    home = os.path.expanduser(os.environ.get("DSH_HOME", "").strip() or "~/.dsh")
+    where = args.session or [args.sessions_root or os.path.join(home, "sessions")]
+    found = []
+    for name in where:
+        found += find_sessions(name, on_error=_say) if os.path.isdir(name) else [Path(name)]
+    if not found or not found[0].exists():
+        raise NotFound(f"no DSH session at {where[0]}; --sessions-root DIR says where they are")
+    if args.session or args.all:
+        return found
+    ranks = {}
+    for path in found:
+        try:
+            ranks[rank(path)] = path
+        except OSError as error:
+            _say(error)
+    return [ranks[max(ranks)]] if ranks else found[:1]
+
+
+def _show(report: dict, as_json: bool) -> None:
+    for kind, count in report["skipped"].items():
+        if count:
+            _say(f"{report['path']}: {count} lines lost, {kind}")
+    if report["torn"]:
+        _say(f"{report['path']}: the end is cut or still being written; the rest is for next time")
+    for words in report["degraded"]:
+        _say(words)
+    if as_json:
+        return
+    results = report["results"]
+    known = sum(not result["created"] for result in results)
+    stored = f", stored {len(results) - known}, known {known}" if results else ""
+    print(f"{report['session'] or report['path']}: new messages {report['messages']},"
+          f" facts {len(report['facts'])}{stored}")
+    for fact in report["facts"]:
+        words = "".join(char if char.isprintable() else " " for char in fact["content"])
+        print(f"  {fact['category']} {fact['importance']}  {words}")
+
+
+def _each(mem: Any, args: argparse.Namespace, reports: list[dict]) -> int:
+    """Digest log after log; one that cannot be read costs that log, and the exit code."""
+    from hermes_lite import DamagedData, HermesError
+    sessions, code = _known(mem.state("sediment")), 0
+    state = {"version": 1, "sessions": sessions}
+    save = (lambda: mem.save_state("sediment", state)) if args.apply else None
+    for path in _chosen(args):
+        try:
+            report = sediment(mem, path, sessions, save=save, max_chars=args.max_chars,
+                              max_facts=args.max_facts)
+        except (DamagedData, OSError) as error:
+            if isinstance(error, HermesError) and not isinstance(error, DamagedData):
+                raise
+            _say(error)
+            report = {"path": str(path), "error": str(error)}
+            code = code or getattr(error, "exit_code", 1)
+        else:
+            _show(report, args.json)
+        reports.append(report)
+    if save and sessions != _known(mem.state("sediment")):
+        save()      # what was known from a parent or a copy
+    return code
+
+
+def _run(args: argparse.Namespace) -> int:
+    from hermes_lite import HermesLite, Locked
+    reports: list[dict] = []
+    with HermesLite(args.root) as mem, contextlib.ExitStack() as lock:
+        try:
+            if args.apply:
+                lock.enter_context(mem.exclusive("sediment"))
+        except Locked:
+            _say(f"another run is at work on {mem.root}; nothing was done")
+            return 0
+        try:
+            code = _each(mem, args, reports)
+        finally:
+            if args.json:
+                shown = {"applied": args.apply, "sessions": reports}
+                print(json.dumps(shown, ensure_ascii=False, indent=2, default=dict))
+    if not args.apply:
+        _say("dry run, nothing is stored; --apply stores it")
+    return code
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line and return its exit code; a wrong option ends the process with 2."""
+    args = _arguments(argv)
+    for stream in (sys.stdout, sys.stderr):     # UTF-8 under LC_ALL=C too
+        getattr(stream, "reconfigure", dict)(encoding="utf-8", errors="backslashreplace")
+    try:
+        from hermes_lite import HermesError
+    except ImportError:
+        _say("hermes_lite.py is neither beside this script nor installed; put it there")
+        return 1
+    try:
+        return _run(args)
+    except HermesError as error:
+        _say(error)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:     # whoever read stdout has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
