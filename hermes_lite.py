@@ -574,7 +574,7 @@ def load_config(root: Path, *, environ: Mapping[str, str] | None = None) -> Conf
     shipped = Path(__file__).resolve().parent / "config.yaml"
     own = root / "config.yaml"
     path = own if own.is_file() else shipped if shipped.is_file() else None
-    values = _read_yaml(path, shipped, notices) if path else {}
+    values = _read_yaml(path, notices) if path else {}
     return Config(values, environ=environ, notices=notices)
 
 
@@ -598,18 +598,22 @@ def _read_env(path: Path, notices: list[str]) -> dict[str, str]:
     return found
 
 
-def _read_yaml(path: Path, shipped: Path, notices: list[str]) -> dict[str, dict[str, object]]:
-    """Parse and check one config.yaml; {} where PyYAML is missing."""
+_SHIPPED_CRC = 0x498eba52         # of the shipped config.yaml, which says what DEFAULTS says
+
+
+def _read_yaml(path: Path, notices: list[str]) -> dict[str, dict[str, object]]:
+    """Parse and check one config.yaml; {} for the shipped one, and where PyYAML is missing."""
     try:
         data = path.read_bytes()
     except OSError as problem:
         raise ConfigError(f"{path}: cannot be read ({problem.strerror})") from None
+    if zlib.crc32(data.replace(b"\r\n", b"\n")) == _SHIPPED_CRC:
+        return {}                                  # the defaults; PyYAML is slow to import
     try:
         import yaml
     except ImportError:
-        if path != shipped and not (shipped.is_file() and shipped.read_bytes() == data):
-            notices.append(f"{path} is not read because PyYAML is missing, the built-in "
-                           "settings serve; run: pip install pyyaml")
+        notices.append(f"{path} is not read because PyYAML is missing, the built-in settings "
+                       "serve; run: pip install pyyaml")
         return {}
     try:
         loader = yaml.SafeLoader(data.decode("utf-8-sig"))
@@ -4395,8 +4399,11 @@ class FileStore:
                 if self._unsaved_vectors:
                     self._save_vectors()
                 self._save_search()
-        except (StorageError, Locked) as problem:
-            self.notices.append(f"the search indexes were not kept: {problem}")
+        except Locked:
+            pass
+        except StorageError as problem:
+            if problem.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
+                self.notices.append(f"the search indexes were not kept: {problem}")
 
     def _lag(self) -> int:
         return sum(len(part.changed) for part in self._parts.values())
@@ -5242,7 +5249,7 @@ class HermesLite:
             if room is not None and memory.room != room:
                 continue
             created = parse_time(memory.created_at)
-            if created is None or created > now + timedelta(days=1):
+            if created is None or created > now:
                 unknown.append(memory.id)
             elif reason := self._expiry(memory, now):
                 expired.append(Expired(memory.id, reason, memory.content))
