@@ -731,145 +731,165 @@ def find_root(root: str | os.PathLike | None = None, *,
 # 4. Text
 # =============================================================================
 
-# The engine's rows, compiled on first use: all at import would cost more than the import itself.
-# Most run on the folded text in lower case, which spares re.IGNORECASE and its slow tables.
-_GRAMMAR = {
-    # A text with neither of the next two has nothing to hide.
-    "hint": r"pass|pwd?\b|kennw|secret|token|key|code|pin|tan\b|otp|cvv|cred|auth|bearer|basic|://"
-            r"|schl(?:ü|ue)ss|geheim|losung|log\s?in|sign\s?in|user|admin|root|zugang|密|口令|令牌|码|凭"
-            r"|钥|暗号|助记|登|账|帐|用户|phrase|mnemonic|sid\b|dsn|cookie|session|private|access|hook"
-            r"|sig|psk|identified|sk-|\s-[pua]|pat\b",
-    "run": r"[A-Za-z0-9_\-+/.=]{16}|\$[0-9a-z]{1,8}\$",
-    "label": r"""(?x)
-  (?P<password>pass(?:word|wort|phrase|code|key|wd)|pwd|kennwort|geheimzahl|losungswort|mnemonic
-    |identified\ by|(?:seed|recovery)\ phrase|密码|口令|暗号|通行码|密碼|助记词)
-| (?P<code>pin(?:-?code|码)?|tan|otp|cvv|(?:verification|security|access|auth|login|2fa|mfa|otp|sms
-    |one-time|confirmation|recovery|unlock|door|gate|alarm|backup|activation|pairing)[ _-]?code
-    |(?:zugangs|sicherheits|bestätigungs|freischalt|entsperr|aktivierungs|tür|alarm|einmal)-?code
-    |(?:验证|校验|动态|提取|解锁|激活|安全|访问|确认|取件|接入|门禁|恢复)码)
-| (?P<api_key>(?:api|access|secret|private|encryption|signing|master|license|auth|account|shared
-    |deploy|service|storage)[ _-]?key|(?:api|zugangs|zugriffs|lizenz)-?schl(?:ü|ue)ssel
-    |(?:geheimer?|privater?)\ schl(?:ü|ue)ssel|密钥|秘钥|私钥|密匙|金鑰)
-| (?P<token>token|secrete?|credential|authorization|zugangsdaten|geheimnis|授权码|令牌|凭证|凭据)
-| (?P<weak>pass|pw|psk|auth|pat|login|sid|dsn|cookie|session|private|access|webhook|sig|signature
-    |bearer|key|schl(?:ü|ue)ssel)""",
-    "tail": r"(?:[_.\-]?[A-Za-z0-9]{1,40}){0,7}",
-    # What may stand between a label and its value, the strongest reading first.
-    "strict": r"(?:(?P<close>\\*[\"'])|[*`]+)?\]?\)?\s?(?:[(\[][^()\[\]\n]{0,30}[)\]])?(?:\s{0,4}"
-              r"(?::\s?&?[a-z]{2,9}\s?=|[:!=?|]?==?[>~]?|:=?|=>|->|\|)|>(?=\S)|\s?,\s?(?=[\\\"'])"
-              r"|\s?\((?=[\\\"'])|\s{0,20}[{,]?\s{1,20}(?:value|default|wert|值)\s?[:=])\s{0,40}"
-              r"(?:(?:bearer|basic|token|bot|apikey|digest|ssws|negotiate)\s+)?",
-    "copula": r"(?:s?\s+(?:(?:now|still|currently|jetzt|nun|derzeit|aktuell)\s+)?(?:(?:(?:has been|was"
-              r"|wurde|is|been|got)\s+)?(?:set|changed|reset|updated|rotated|switched|geändert|gesetzt)?"
-              r"\s?(?:to|auf|zu|in|as|with|mit|von)|(?:is|was|are|equals|reads|becomes|ist|lautet|war"
-              r"|hei(?:ß|ss)t|bleibt|wurde|wird|=)(?:\s+(?:now|still|again|jetzt|nun|wieder|aktuell))?)"
-              r"(?:\s?[:=])?\s+|\s?[已经现在就也暂先被都统一默认临时还我给]{0,6}(?:设置|修改|更改|变更"
-              r"|更新|重置|调整|重设|[改设换变定用填]|叫做?)?(?:的?是|成了?|[为到叫填=])[\s:]{0,9})",
-    "filled": r"(?:s?\s+\(?(?:for|of|to|on|in|from|at|my|our|der|des|für|vom|von|zum|zur|im|am|beim"
-              r"|auf|zu)\s[^\n.,;:!?=]{1,48}?(?:\s(?:is|was|ist|lautet|war|hei(?:ß|ss)t|wurde|has been)"
-              r"\s(?:(?:now|still|changed|set|reset|updated|jetzt|nun)\s)?(?:(?:to|auf|zu)\s)?|\s?[:=])"
-              r"|[^\n,，。;；!！?？:、]{1,14}?(?:是|为|成了?|:)[\u4e00-\u9fff]{0,4})\s{0,9}",
-    "gap": r"(?:[ \t]{1,4}|[ \t]{0,4}\r?\n[ \t]{0,8})(?:(?:bearer|basic)\s)?|(?<=[\u4e00-\u9fff])",
-    "unlike": r"count|length|policy|limit|budget|usage|expir|number|size|rule|manager"
-              r"|长度|时间|有效期|次数|数量|日期|版本|强度|位数|策略|规则|用量|上限|预算|错误|消耗",
-    "quote": r"\\*[\"'`]|\*\*",
-    "quote_or_line": r"\\*[\"'`]|\*\*|\n",
-    "line": r"[^\n]*",
-    "bare": r"(?:[^\s\"'`<，。；、！？（）】》\u4e00-\u9fff\x00\\,;&]|<(?!/)|\\(?![nr\"'])"
-            r"|[\"'`](?![\s,;:)\]}>.]|$)|[,;&](?!\s|$|[\"'}\]]|[\w.\-]{1,40}\s?[:=])){1,4096}",
-    "spaced": r"(?:[a-z0-9]{4}[ -]){3,7}[a-z0-9]{4}(?![\w-])|[a-z]{3,9}(?: [a-z]{3,9}){11,23}(?![\w-])",
-    "han": r"[\u4e00-\u9fff]{4,12}(?=[\s，。；！,;.]|$)",
-    # Values that name, describe or stand for a secret without being one (lower case).
-    "void": r"""(?x) [\W_]*$ | x{4,}$ | [<\[{][^<>{}\[\]]*[>\]}]$ | [<\[{]{2} | \$[{(] | \$[a-z_]+$
-| %\w+%$ | ![a-z]+$ | (?:[a-z_\- ]*[_\- ])?your[_\- ] | my[_-](?:secret|token|api|pass) | [a-z_\-]+_here$
-| [a-z_$]+(?:(?:\.|::|->|\?\.)[a-z_$]+)+$ | [a-z_][a-z_.]*(?:\(|\[["'a-z]) | (?:new|await)\s
-| [a-z_]*(?:passwor[dt]|passwd|pwd|token|secret|_key|apikey)[a-z_]*$ | [a-z]:\\ | [a-z]{2,9}://[^@]*$
-| (?:~|\.{1,2})?(?:/[a-z_.\-][\w.\-]{0,30}){1,20}/?$ | \d{1,3}-?[a-z]{1,9}$ | v?\d+(?:\.\d+)+$ | \d+%$
-| [\w./\-]{1,200}\.(?:txt|json|ya?ml|env|py|[jt]sx?|md|pem|key|go|rs|toml|ini|cfg|sh|log|html?|kdbx)$
-| \d{4}[-/.]\d\d?[-/.]\d\d?$ | \d\d?[:.]\d\d? | (?:aes|rsa|sha|md|[hrpe]s|ed|erc|bep|utf|base|oauth|ipv
-|http|tls|pkcs|rfc|iso|gpt|argon|web|pbkdf|p|k|x|fido|ecdsa|scrypt)[-_ ]?\d{1,4}[a-z]{0,2}$""",
-    "ui_words": r"enter|please|required|must|should|invalid|your|\bthe\b|\bis\b|\bnot\b|passw|key",
-    "prose": r"[ \t]+[a-zäöüA-Z(]|[ \t]*[\u4e00-\u9fff]",
-    "state": r".*(?:e[dnr]|ing|[ai]ble|ory|al|[ae]nt|ive|ful|less|ous|ic|ly|et|ig|lich|bar|isch|los)$",
-    "link": r"\s(?:as|is|als|ist|=)\s|作为|当作?|做|设为|设成|就?是|→|[\"']\s?[!=]==?\s?",
-    "link_value": r"[\"'](?P<quoted>[^\"'\n\x00]{3,99})[\"']\s?[!=]==?\s?$"
-                  r"|(?P<bare>[^\s\"'`,:()\x00，。；：\u3001-\u9fff]{5,99})[\"'`]?\s?$",
-    "link_rest": r"(?:[\u4e00-\u9fff]{0,8}|(?:[a-z0-9_.\-]{1,20}[ -]?){0,4})$",
-    # Shapes that are keys wherever they stand.
-    "shape": r"""(?x) sk-[A-Za-z0-9_\-]{8,} | gh[a-z]_[A-Za-z0-9]{20,} | github_pat_\w{20,}
-| gl[a-z]{2,10}-[\w\-]{16,} | A(?:KIA|SIA|BIA|CCA|3T[A-Z0-9])[A-Z0-9]{16} | AIza[\w\-]{20,}
-| ya29\.[\w.\-]{20,} | xox[a-z](?:\.xox[a-z])?-[\w\-/+.]{10,} | xapp-[\w\-/+]{10,} | SG\.[\w\-.]{32,}
-| eyJ[\w\-]{8,}(?:\.[\w\-+/=]{8,}){1,2} | LTAI[A-Za-z0-9]{12,24} | AKID[A-Za-z0-9]{13,40}
-| [srp]k_(?:live|test)_\w{10,} | npm_[A-Za-z0-9]{20,} | pypi-[\w\-]{20,} | hf_[A-Za-z0-9]{20,}
-| \d{8,10}:[A-Za-z0-9_\-]{34,36} | \$(?:\d[abxy]?|y|argon2id?|apr1)\$[\w./$+,=\-]{16,}
-| AGE-SECRET-KEY-1[A-Z0-9]{20,} | [MNO][\w\-]{23,27}\.[\w\-]{6}\.[\w\-]{27,} | tskey-[\w\-]{15,}
-| [sp]k\.eyJ[\w\-.]{20,} | (?:hv[sbr]|dp\.[a-z]{2,8}|hawk)\.[\w\-.]{16,} | cli_[0-9a-f]{16}
-| (?:AC|SK)[0-9a-f]{32} | pul-[0-9a-f]{40} | dapi[0-9a-fA-F]{32} | EAA[A-Za-z0-9]{60,}
-| AKCp[A-Za-z0-9]{40,} | sq0[a-z]{3}-[\w\-]{20,} | ops_eyJ[\w\-+/=]{40,} | shp[a-z]{2}_[0-9a-fA-F]{32}""",
-    "word_run": r"[A-Za-z0-9_\-]{20,}",
-    "prefixed": r"([A-Za-z][A-Za-z0-9]{0,11}(?:[_-][A-Za-z0-9]{1,8}){0,2})[_-]([A-Za-z0-9]{16,}[\w-]*)$",
-    "key_run": r"[A-Za-z0-9+/_\-.]{20,}={0,2}",
-    "hash_name": r"(?:commit|sha\d*|hash|digest|checksum|rev(?:ision)?|uuid|guid|md5|etag|id|integrity"
-                 r"|base64|public[ _-]?key|ssh-\w{3,9}|(?<!\w)//\S*|base64,\S*)\W{0,4}(?:is|was|ist|[是为=])?"
-                 r"\W{0,3}$",
-    "url_user": r"://(?:[^\s:/@?#\"'<>\[\]`]{0,99}:([^\s\"'<>`\x00\u4e00-\u9fff]{1,300})@(?=[\w\[.\-])"
-                r"|([A-Za-z0-9_\-.~%]{16,256})(?::x-oauth-basic)?@)",
-    "port": r"\d{1,5}(?![\w!$%^&*~+=@\-])",
-    "option": r"(?:\s|^)(?:-u|--user)[ =]{0,3}[\"']?[^\s:\"'$]{1,64}:[\"']?(?P<curl>[^\s\"']{3,})"
-              r"|(?:mysql|mariadb|sshpass|docker login|psexec|mongo|redis-cli|smbclient|htpasswd)[^\n|;]"
-              r"{0,120}?\s-[paw]\s?[\"']?(?P<password>[^\s\"'$\-<][^\s\"']{2,})"
-              r"|login\s+\S{1,64}\s+password\s+(?P<netrc>\S+)|[?&](?:sig|signature|code)=(?P<sig>[\w%\-+/=.]"
-              r"{16,})|hooks?(?:\.[\w.]{1,40}/services)?/(?:send\?key=)?(?P<hook>[^\s\"'<>)`?]{16,})"
-              r"|bearer\s+(?P<bearer>[\w\-./+~=]{10,})|basic\s+(?P<basic>[\w+/\-]{12,}={0,2})"
-              r"|(?<![a-z0-9_.\-/@])(?:admin|root|administrator|guest|test|sa|[a-z][a-z0-9_]{1,20})"
-              r"\s?[/:]\s?(?P<login>[^\s\"',，。；/\\@]{0,40}[!#$%^&*@\d][^\s\"',，。；/\\]{0,40})",
-    "signing_in": r"登[录陆]|账[号户]|帐号|用户名?|log\s?in|sign\s?in|account|user|anmeld|zugang|benutzer",
-    "pem": r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|Private-Lines: \d+",
-    "pem_piece": r"(?:[\s\"'+,>|#*;]|\\+[nrt\"']){0,99}?(?:(?P<end>-----END[A-Z0-9 ]{0,60}-----)"
-                 r"|-----BEGIN[A-Z0-9 ]{0,60}-----|[A-Z][A-Za-z]{2,12}-[A-Za-z]{2,12}: [^\n\\\r]{0,200}"
-                 r"|[A-Za-z0-9+/=]{16,}|[A-Za-z0-9+/=]{1,15}"
-                 r"(?=(?:[\s\"'+,>|#*;]|\\+[nrt\"']){0,8}(?:-----END|[A-Za-z0-9+/=]{16})))",
-    "pem_more": r"(?:[\s\"'+,>|#*;]|\\+[nrt\"']){0,20}[A-Za-z0-9+/=]{40}",
-    "personal": r"(?<![A-Za-z0-9])(?:(?P<id_number>[1-9]\d{16}[\dXx])|(?P<phone>(?:(?:\+|00)86[ \-]?)?"
-                r"1[3-9]\d(?:[ \-]?\d{4}){2}|\+\d{1,3}(?:[ \-]?\d{2,5}){2,4}|0\d{2,3}-\d{7,8})"
-                r"|(?P<bank_card>\d(?:[ \-]?\d){12,18}))(?![A-Za-z0-9]|-\d)",
-    "placeholder": r"\[已脱敏:[a-z0-9_]{1,30}\]",
-}
-
-_HARMLESS = {row: frozenset(words.split()) for row, words in {
-    # parts of a compound key after its label, and the word before it
-    "tail": "count counts limit budget usage use used hash hashed digest len length policy type types "
-            "name names expiry expires expiration ttl url uri urls endpoint path file dir field fields "
-            "norm size ring store manager min max required enabled prompt price cost hint reset label "
-            "placeholder error valid validator validation strength per rate version alg algorithm class "
-            "column attempts rotation age days regex pattern format protected based less verify check "
-            "bits status weight metadata",
-    "head": "public primary foreign sort partition cache hot short row idempotency max min num total "
-            "eos bos pad unk sep cls mask",
-    "value": "null none nil true false undefined unset empty required optional str string text bool "
-             "boolean number int integer float bytes any object hidden masked redacted placeholder example "
-             "changeme todo tbd n/a key bearer basic self this expired invalid wrong missing incorrect "
-             "falsch leer siehe see policy manager reset login hash oauth jwt vault bcrypt env file prompt "
-             "yes no not the a an is und and or oder in on for von at",
-    "state": "wrong weak strong correct safe secure long short blank gone lost old new here there below "
-             "above unknown public private secret fine ok okay good bad simple easy hard same enough unique "
-             "due ready set on off it that up out back mine patience everything richtig lang kurz neu alt "
-             "geheim weg gleich bekannt schwach stark nötig pflicht da hier leicht schwer sicher unsicher "
-             "schlecht gut egal meins",
-    "id": "req msg call run file chatcmpl toolu thread asst session sess user cus evt pi ch in sub price "
-          "trace span img image sha sha1 sha256 sha512 md5 commit build mem id uuid doc org proj vs batch "
-          "resp rs fc conv job task node pod container blob git rev asset chunk page v item order tx txn "
-          "acct cert hash etag cache layer workflow wf event ev snap vol ami i sg subnet",
-}.items()}
-_KEYISH = frozenset("sk rk pk key tok token pat secret api auth live test prod access cred pw sa".split())
+# One row a pattern; a line that is set in continues it. Compiled on first use: compiling them all
+# at import would cost more than the import itself. Most are matched on the folded text in lower
+# case, which spares re.IGNORECASE and its slow tables.
+_PATTERNS = r"""
+# A text with neither of the first two has nothing to hide.
+hint = pass|pwd?\b|kennw|secret|token|key|code|pin|tan\b|otp|cvv|cred|auth|bearer|basic|://|schl
+    (?:ü|ue)ss|geheim|losung|echo|printf|log\s?in|sign\s?in|user|admin|root|zugang|密|口令|令牌|\\u5|码|凭
+    |钥|暗号|助记|登|账|帐|用户|连接|connect|verbind|combination|phrase|mnemonic|sid\b|dsn|cookie|session
+    |private|access|hook|sig|psk|identified|sk-|\s-[pua]|pat\b
+run = [A-Za-z0-9_\-+/.=]{16}|\$[0-9a-z]{1,8}\$
+label = (?P<password>pass(?:word|wort|phrase|code|key|wd)|pwd|kennwort|geheimzahl|losungswort
+    |mnemonic|identified by|(?:wlan|wifi|wi-fi|netzwerk)[ -]?(?:key|schl(?:ü|ue)ssel)|(?:seed
+    |recovery) phrase|密码|口令|暗号|通行码|密碼|助记词|\\u5bc6\\u7801|\\u53e3\\u4ee4)|(?P<code>pin(?:-?code|码)?
+    |tan|otp|cvv|combination|(?:verification|security|access|auth|login|2fa|mfa|otp|sms|one-time
+    |confirmation|recovery|unlock|door|gate|alarm|backup|activation|pairing)[ _-]?code|(?:zugangs
+    |sicherheits|bestätigungs|freischalt|entsperr|aktivierungs|tür|alarm|einmal)-?code|(?:验证|校验|动态
+    |短信|提取|解锁|激活|安全|访问|确认|取件|接入|门禁|恢复)码)|(?P<api_key>(?:api|access|secret|private|encryption
+    |signing|master|license|auth|account|shared|deploy|service|storage)[ _-]?key|(?:api|zugangs
+    |zugriffs|lizenz)-?schl(?:ü|ue)ssel|(?:geheimer?|privater?) schl(?:ü|ue)ssel|密钥|秘钥|私钥|密匙|金鑰
+    |\\u5bc6\\u94a5)|(?P<token>token|secrete?|credential|creds|authorization|zugangsdaten|geheimnis
+    |授权码|令牌|凭证|凭据)|(?P<weak>pass|pw|psk|auth|pat|login|sid|dsn|cookie|session|private|access
+    |webhook|sig|signature|bearer|key|schl(?:ü|ue)ssel)
+tail = (?:[_.\-]?[A-Za-z0-9]{1,40}){0,7}
+# What may stand between a label and its value, the strongest reading first.
+strict = (?:(?P<close>\\*[\"'])|[*`]+)?\]?\)?\s?(?:[(\[][^()\[\]\n]{0,30}[)\]])?(?:\s{0,4}
+    (?::\s?&?[a-z]{2,9}\s?=|[:!=?|]?==?[>~]?|:=?|=>|->|\|)|>(?=\S)|(?<=[\"'])\s?,\s?(?=[\\\"'])
+    |\s?\((?=[\\\"'])|\s{0,20}[{,]?\s{1,20}(?:value|default|wert|值)\s?[:=])\s{0,40}(?:(?:bearer
+    |basic|token|bot|apikey|digest|ssws|negotiate)\s+)?(?:\[\s{0,9}(?=\\*[\"']))?
+copula = (?:s?\s+(?:(?:now|still|currently|jetzt|nun|derzeit|aktuell)\s+)?(?:(?:(?:has been|was
+    |wurde|is|been|got)\s+)?(?:set|changed|reset|updated|rotated|switched|geändert|gesetzt)?\s?
+    (?:to|auf|zu|in|as|with|mit|von|from)|(?:is|was|are|equals|reads|becomes|ist|lautet|war|hei(?:ß
+    |ss)t|bleibt|wurde|wird|=)(?:\s+(?:now|still|again|jetzt|nun|wieder|aktuell))?)(?:\s?[:=])?\s+
+    |\s?[已经现在就也暂先被都统一默认临时还我给]{0,6}(?:设置|修改|更改|变更|更新|重置|调整|重设|[改设换变定用填]|叫做?)?(?:的?是|成了?
+    |[为到叫填用从由=])[\s:]{0,9}|'s\s+)
+filled = (?:s?\s+\(?(?:for|of|to|on|in|from|at|my|our|der|des|für|vom|von|zum|zur|im|am|beim|auf
+    |zu)\s[^\n.,;:!?=]{1,48}?(?:\s(?:is|was|ist|lautet|war|hei(?:ß|ss)t|wurde|has been)\s(?:(?:now
+    |still|changed|set|reset|updated|jetzt|nun)\s)?(?:(?:to|auf|zu)\s)?|\s?[:=])
+    |[^\n\"',，。;；!！?？:、]{1,14}?(?:[,，]\s?(?:现在|目前|新的?|当前)?)?(?:是|为|成了?
+    |:)[\u4e00-\u9fff]{0,4})\s{0,9}
+gap = (?:[ \t]{1,4}|[ \t]{0,4}\r?\n[ \t]{0,8})(?:(?:bearer|basic)\s)?|(?<=[\u4e00-\u9fff])
+unlike = count|length|policy|limit|budget|usage|expir|number|size|rule|manager|长度|时间|有效期|次数|数量|日期
+    |版本|强度|位数|策略|规则|用量|上限|预算|错误|消耗
+quote = \\*[\"'`]|\*\*
+quote_or_line = \\*[\"'`]|\*\*|\n
+line = [^\n]*
+bare = (?:[^\s\"'`<，。；、！？（）】》\u4e00-\u9fff\x00\\,;&]|<(?!/)|\\(?!\\{0,9}[nr\"'])
+    |[\"'`](?![\s,;:)\]}>.]|$)
+    |[,;&](?!\s|$|[\"'}\]]|[\w.\-]{1,40}\s?[:=])){1,4096}
+scalar = [^\s\"'\[\]{},()\x00]{0,999}
+spaced = (?:[a-z0-9]{4}[ -]){3,7}[a-z0-9]{4}(?![\w-])|[a-z]{3,9}(?: [a-z]{3,9}){11,23}(?![\w-])
+han = [\u4e00-\u9fff]{4,12}(?=[\s，。；！,;.]|$)
+# Values that name, describe or stand for a secret without being one (in lower case).
+void = [\W_]*$|x{4,}$|[<\[{][^<>{}\[\]]*[>\]}]$|[<\[{]{2}|\$[{(]|\$[a-z_]+(?:$|\[|->)|%\w+%$
+    |![a-z]+$|(?:[a-z_\- ]*[_\- ])?your[_\- ]|my[_-](?:secret|token|api|pass)|[a-z_\-]+_here$
+    |[a-z_$]+(?:(?:\.|::|->|\?\.)[a-z_$]+)+$|[a-z_][a-z_.]*(?:\(|\[["'a-z\d])|(?:new|await)\s
+    |[a-z_]*(?:passwor[dt]|passwd|pwd|token|secret|_key|apikey)[a-z_]*$|[a-z]:\\
+    |[a-z]{2,9}://[^@]*$|(?:~|\.{1,2})?(?:/[a-z_.\-][\w.\-]{0,30}){1,20}/?$|\d{1,4}(?:-[a-z]{3,12}
+    |ms|[smhdx]|min|sec|days?|tage|[kmg]b?|px|bit|fa)$|v?\d+(?:\.\d+)+$|\d+%$|[\w./\-]{1,200}\.
+    (?:txt|json|ya?ml|env|py|[jt]sx?|md|pem|key|go|rs|toml|ini|cfg|sh|log|html?|kdbx)$
+    |\d{4}[-/.]\d\d?[-/.]\d\d?$|\d\d?[:.]\d\d?|(?:aes|rsa|sha|md|[hrpe]s|ed|erc|bep|utf|base|oauth
+    |ipv|http|tls|pkcs|rfc|iso|gpt|argon|web|pbkdf|p|k|x|fido|ecdsa|scrypt)[-_ ]?\d{1,4}[a-z]{0,2}$
+ui_words = enter|please|required|must|should|invalid|your|\bthe\b|\bis\b|\bnot\b|passw|key
+prose = [ \t]+[\w(]|[ \t]*[\u4e00-\u9fff]
+state = .*(?:e[dnr]|ing|[ai]ble|ory|al|[ae]nt|ive|ful|less|ous|ic|ly|et|ig|lich|bar|isch|los)$
+link = \s(?:as|is|als|ist|=)\s|作为|当作?|做|设为|设成|就?是|→|[\"']\s?[!=]==?\s?
+link_value = [\"'](?P<quoted>[^\"'\n\x00]{3,99})[\"']\s?[!=]==?\s?$|
+    (?P<bare>[^\s\"'`,:()\x00，。；：\u3001-\u9fff]{5,99})[\"'`]?\s?$
+link_rest = (?:[\u4e00-\u9fff]{0,8}|(?:[a-z0-9_.\-]{1,20}[ -]?){0,4})$
+# Keys wherever they stand, by their shape; then what commands, headers and addresses carry.
+shape = sk-[A-Za-z0-9_\-]{8,}|gh[a-z]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|gl[a-z]{2,10}-[\w\-]{16,}
+    |A(?:KIA|SIA|BIA|CCA|3T[A-Z0-9])[A-Z0-9]{16}|AIza[\w\-]{20,}|ya29\.[\w.\-]{20,}|xox[a-z]
+    (?:\.xox[a-z])?-[\w\-/+.]{10,}|xapp-[\w\-/+]{10,}|SG\.[\w\-.]{32,}|eyJ[\w\-]{8,}
+    (?:\.[\w\-+/=]{8,}){1,2}|LTAI[A-Za-z0-9]{12,24}|AKID[A-Za-z0-9]{13,40}|[srp]k_(?:live
+    |test)_\w{10,}|npm_[A-Za-z0-9]{20,}|pypi-[\w\-]{20,}|hf_[A-Za-z0-9]{20,}
+    |\d{8,10}:[A-Za-z0-9_\-]{34,36}|\$(?:\d[abxy]?|y|argon2id?|apr1)\$[\w./$+,=\-]{16,}
+    |AGE-SECRET-KEY-1[A-Z0-9]{20,}|[MNO][\w\-]{23,27}\.[\w\-]{6}\.[\w\-]{27,}|tskey-[\w\-]{15,}
+    |[sp]k\.eyJ[\w\-.]{20,}|(?:hv[sbr]|dp\.[a-z]{2,8}|hawk)\.[\w\-.]{16,}|cli_[0-9a-f]{16}|(?:AC
+    |SK)[0-9a-f]{32}|pul-[0-9a-f]{40}|dapi[0-9a-fA-F]{32}|EAA[A-Za-z0-9]{60,}|AKCp[A-Za-z0-9]{40,}
+    |sq0[a-z]{3}-[\w\-]{20,}|ops_eyJ[\w\-+/=]{40,}|shp[a-z]{2}_[0-9a-fA-F]{32}
+word_run = [A-Za-z0-9_\-]{20,}
+prefixed = ([A-Za-z][A-Za-z0-9]{0,11}(?:[_-][A-Za-z0-9]{1,8}){0,2})[_-]([A-Za-z0-9]{16,}[\w-]*)$
+key_run = [A-Za-z0-9+/_\-.]{20,}={0,2}
+hash_name = (?:commit|sha\d*|hash|digest|checksum|rev(?:ision)?|uuid|guid|md5|etag|id|integrity
+    |base64|public[ _-]?key|ssh-\w{3,9}|(?<!\w)//\S*|base64,\S*)\W{0,4}(?:is|was|ist
+    |[是为=])?\W{0,3}$
+url_user = ://(?:[^\s:/@?#\"'<>\[\]`]{0,99}:([^\s\"'<>`\x00\u4e00-\u9fff]{1,300})@(?=[\w\[.\-])|
+    ([A-Za-z0-9_\-.~%]{16,256})(?::x-oauth-basic)?@)
+port = \d{1,5}(?![\w!$%^&*~+=@\-])
+option = (?:\s|^)(?:-u|--user)[ =]{0,3}[\"']?[^\s:\"'$]{1,64}:[\"']?(?P<curl>[^\s\"']{3,})|(?:mysql
+    |mariadb|sshpass|docker login|psexec|mongo|redis-cli|smbclient|htpasswd)[^\n
+    |;]{0,120}?\s-[paw]\s?[\"']?(?P<password>[^\s\"'\-<][^\s\"']{2,})
+    |login\s+\S{1,64}\s+password\s+(?P<netrc>\S+)|[?&](?:sig|signature|code)=
+    (?P<sig>[\w%\-+/=.]{16,})|auth\s?=\s?\([^\n"',()]{0,9}["'][^\n"']{1,60}["'],\s?["']
+    (?P<pair>[^\n"']{3,99})|(?:echo|printf)\s+["']?(?P<piped>[^\s"'$|]{3,99})["']?\s*\|[^\n
+    |]{0,99}?(?:--password-stdin|sudo -s|passwd)|hooks?(?:\.[\w.]{1,40}/services)?/(?:send\?key=)?
+    (?P<hook>[^\s\"'<>)`?]{16,})|bearer\s+(?P<bearer>[\w\-./+~=]{10,})|basic\s+
+    (?P<basic>[\w+/\-]{12,}={0,2})|(?<![a-z0-9_.\-/@])[a-z][a-z0-9_]{1,20}\s?[/:]\s?(?P<login>
+    (?=[^\s\"',，。；/:{}\\]{0,40}\d)[^\s\"',，。；/:{}\\]{5,80})|\x00[\"'`]?,?\s{0,3}(?:to|was|before
+    |auf|vorher|→|->|换成|改成|改为|变成)\s{0,3}[\"'`]?(?P<next>[^\s\"'`,，。；]{4,80})
+signing_in = 登[录陆]|账[号户]|帐号|用户名?|log\s?in|sign\s?in|account|user|cred|anmeld|zugang|benutzer
+    |verbind|connect|连接
+pem = -----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|Private-Lines: \d+
+pem_piece = (?:[\s\"'+,>|#*;]|\\+[nrt\"']){0,99}?(?:(?P<end>-----END[A-Z0-9 ]{0,60}-----)
+    |-----BEGIN[A-Z0-9 ]{0,60}-----|[A-Z][A-Za-z]{2,12}-[A-Za-z]{2,12}: [^\n\\\r]{0,200}
+    |[A-Za-z0-9+/=]{16,}|[A-Za-z0-9+/=]{1,15}(?=(?:[\s\"'+,>|#*;]|\\+[nrt\"']){0,8}(?:-----END
+    |[A-Za-z0-9+/=]{16})))
+pem_more = (?:[\s\"'+,>|#*;]|\\+[nrt\"']){0,20}[A-Za-z0-9+/=]{40}
+personal = (?<![A-Za-z0-9])(?:(?P<id_number>[1-9]\d{16}[\dXx])|(?P<phone>(?:(?:\+
+    |00)86[ \-]?)?1[3-9]\d(?:[ \-]?\d{4}){2}|\+\d{1,3}(?:[ \-]?\d{2,5}){2,4}|0\d{2,3}-\d{7,8})|
+    (?P<bank_card>\d(?:[ \-]?\d){12,18}))(?![A-Za-z0-9]|-\d)
+session_id = session(?:[_.\- ]?id)?\W{0,3}[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}
+placeholder = \[已脱敏:[a-z0-9_]{1,30}\]
+"""
+# Words that make a value, a key or a prefix harmless: parts of a key behind its label (as in
+# token_count) and before it; values; what is said of passwords; prefixes of ids. "keyish": not.
+_WORDS = """
+tail = count counts limit budget usage use used hash hashed digest len length policy type types
+    name names expiry expires expiration ttl url uri urls endpoint path file dir field fields norm
+    size ring store manager min max required enabled prompt price cost hint reset label placeholder
+    error valid validator validation strength per rate version alg algorithm class column attempts
+    rotation age days regex pattern format protected based less verify check bits status weight
+    metadata address addr
+head = public primary foreign sort partition cache hot short row idempotency max min num total eos
+    bos pad unk sep cls mask
+value = null none nil true false undefined unset empty required optional str string text bool
+    boolean number int integer float bytes any object hidden masked redacted placeholder example
+    changeme todo tbd n/a key bearer basic self this expired invalid wrong missing incorrect falsch
+    leer siehe see policy manager reset login hash oauth jwt vault bcrypt env file prompt yes no
+    not the a an is und and or oder in on for von at
+state = wrong weak strong correct safe secure long short blank gone lost old new here there below
+    above unknown public private secret fine ok okay good bad simple easy hard same enough unique
+    due ready set on off it that up out back mine patience everything richtig lang kurz neu alt
+    geheim weg gleich bekannt schwach stark nötig pflicht da hier leicht schwer sicher unsicher
+    schlecht gut egal meins
+id = req msg call run file chatcmpl toolu thread asst session sess user cus evt pi ch in sub price
+    trace span img image sha sha1 sha256 sha512 md5 commit build mem id uuid doc org proj vs batch
+    resp rs fc conv job task node pod container blob git rev asset chunk page v item order tx txn
+    acct cert hash etag cache layer workflow wf event ev snap vol ami i sg subnet
+keyish = sk rk pk key tok token pat secret api auth live test prod access cred pw sa
+"""
 _BUSY_HAN = frozenset("请不必的了是在须需未已忘错重填输找改过默认位无用于和与或有太为后前会被同我你他字数")
 _PERSONAL = ("id_number", "bank_card", "phone")
 _SHORT = ("pass", "pw", "psk")
 
 
 @functools.cache
+def _rows(table: str) -> dict[str, str]:
+    lines = re.sub(r"\n    |\n#.*", "", table).strip("\n").split("\n")
+    return {name: row for name, _, row in (line.partition(" = ") for line in lines)}
+
+
+@functools.cache
 def _rx(row: str) -> re.Pattern[str]:
-    return re.compile(_GRAMMAR[row])
+    return re.compile(_rows(_PATTERNS)[row])
+
+
+@functools.cache
+def _words(row: str) -> frozenset[str]:
+    return frozenset(_rows(_WORDS.replace("\n    ", " "))[row].split())
 
 
 class _Span(NamedTuple):
@@ -880,7 +900,7 @@ class _Span(NamedTuple):
 
 
 class _Folds(dict):
-    """Full-width and other variants to plain ones; marks that end a Chinese clause stay as they are."""
+    """Full-width and other variants to plain ones; marks that end a Chinese clause stay."""
 
     def __missing__(self, code: int) -> str:
         plain = unicodedata.normalize("NFKC", chr(code))
@@ -898,9 +918,9 @@ def redact(text: str, *, rules: Sequence[str] = (), personal: str | None = None,
     Pure, linear in the length, and a second pass changes nothing. Text outside the hidden values
     is untouched; JSON stays JSON. *rules* adds patterns (see `check_rules`); BASE_PATTERNS among
     them are part of the engine already, which reads them without their over-matches. *personal*
-    "redact" also hides phone, identity and bank card numbers; "hash" gives each a keyed short hash,
-    equal for equal numbers, and needs *key*. Not found: a mere word used as a password without a
-    label such as 密码 or Passwort beside it, a short random string without label or known shape.
+    "redact" also hides phone, identity and bank card numbers; "hash" gives each a short keyed
+    hash, equal for equal numbers, and needs *key*. Not found: a mere word used as a password with
+    no label such as 密码 or Passwort beside it, a short random string without label or known shape.
     """
     if personal not in (None, "redact", "hash") or (personal == "hash" and not key):
         raise UsageError("personal must be None, 'redact' or 'hash', and 'hash' needs a key")
@@ -935,10 +955,11 @@ def _rule(pattern: str) -> tuple[re.Pattern[str], str]:
     try:
         rule = re.compile(pattern, re.IGNORECASE)
     except (re.error, TypeError, RecursionError, OverflowError) as error:
-        raise ConfigError(f"redact_patterns: {pattern!r} is no regular expression: {error}") from None
+        message = f"redact_patterns: {pattern!r} is no regular expression: {error}"
+        raise ConfigError(message) from None
     if rule.groups not in (1, 2) or rule.match(""):
-        raise ConfigError(f"redact_patterns: {pattern!r} must have one group (hide the match) or two"
-                          " (keep the first, hide the second) and not match the empty text")
+        raise ConfigError(f"redact_patterns: {pattern!r} must not match the empty text and needs"
+                          " one group (hide the match) or two (keep the first, hide the second)")
     word = _rx("label").search(pattern.lower())
     return rule, str(word.lastgroup) if word and word.lastgroup != "weak" else "custom"
 
@@ -1013,18 +1034,22 @@ def _pem(s: str) -> Iterator[_Span]:
 
 
 def _shaped(s: str, text: str) -> Iterator[_Span]:
-    """Keys known by their shape. A full-width digit before one is no part of it, an ASCII one is."""
+    """Keys known by their shape; a full-width digit before one is no part of it, ASCII is."""
     for m in _rx("shape").finditer(s):
         before = text[m.start() - 1:m.start()]
         if not (before.isascii() and (before.isalnum() or before == "_")) and _is_key(m[0]):
             yield _Span(*m.span(), "token" if m[0][:3] in ("eyJ", "xox") else "api_key")
     for m in _rx("word_run").finditer(text):
         parts = _rx("prefixed").match(m[0])
-        if parts and _is_random(parts[2]) and not text.startswith(".", m.end()):
+        if parts and _is_random(parts[2]) and not _is_file(text, m.end()):
             head = re.split(r"[_-]", parts[1].lower())
-            if _KEYISH.intersection(head) or not (
-                    len(parts[2]) < 20 or head[-1] in _HARMLESS["id"] or _is_hex(parts[2])):
+            if _words("keyish").intersection(head) or not (
+                    len(parts[2]) < 20 or head[-1] in _words("id") or _is_hex(parts[2])):
                 yield _Span(*m.span(), "api_key")
+
+
+def _is_file(text: str, end: int) -> bool:
+    return re.match(r"\.[a-z]{2,4}\b", text[end:end + 6]) is not None
 
 
 def _is_key(key: str) -> bool:
@@ -1041,7 +1066,7 @@ def _is_hex(value: str) -> bool:
 
 
 def _is_random(value: str) -> bool:
-    """Letters and digits freely mixed, or letters poor in vowels: words, dates, versions are not."""
+    """Letters and digits freely mixed, or few vowels; words, dates and versions are not."""
     runs = re.findall(r"[A-Za-z0-9]+", value)
     longest = max(runs, key=len, default="")
     size, digits = len(longest), sum(map(str.isdigit, longest))
@@ -1049,7 +1074,9 @@ def _is_random(value: str) -> bool:
         return len(value) >= 20
     if size >= 10 and digits > 1 and (digits * 6 >= size or len(re.findall(r"\d+", longest)) > 1):
         return True
-    if size >= 16 and sum(c in "aeiouAEIOU" for c in longest) <= 0.3 * (size - digits):
+    vowels = sum(c in "aeiouAEIOU" for c in longest)
+    turns = len(re.findall(r"[a-z](?=[A-Z\d])|[A-Z](?=[a-z\d])|\d(?=[A-Za-z])", longest))
+    if size >= 16 and (vowels <= 0.3 * (size - digits) or turns + digits >= 0.4 * size):
         return len(set(longest)) > 5
     mixed = [run for run in runs if len(run) > 3 and not run.isdigit() and not run.isalpha()]
     return len(mixed) > 1 and len(value) >= 16
@@ -1057,7 +1084,7 @@ def _is_random(value: str) -> bool:
 
 def _is_void(value: str) -> bool:
     low = value.lower()
-    return low in _HARMLESS["value"] or _rx("void").match(low) is not None
+    return low in _words("value") or _rx("void").match(low) is not None
 
 
 def _in_urls(s: str) -> Iterator[_Span]:
@@ -1065,26 +1092,35 @@ def _in_urls(s: str) -> Iterator[_Span]:
     for m in _rx("url_user").finditer(s):
         value = m[1] or m[2]
         port = m[1] and not value.isdigit() and _rx("port").match(value)
-        if not port and (m[1] or _is_random(value)) and value.strip("*")[:1] not in ("", "<", "$", "{"):
+        stand_in = value.strip("*")[:1] in ("", "<", "$", "{")
+        if not port and not stand_in and (m[1] or _is_random(value)):
             yield _Span(*m.span(1 if m[1] else 2), "password")
 
 
 def _in_options(s: str, low: str) -> Iterator[_Span]:
     """Values known by the command, header, web address or user name before them."""
     for m in _rx("option").finditer(low):
-        kind, span = str(m.lastgroup), m.span(str(m.lastgroup))
-        value = s[slice(*span)]
+        kind, start = str(m.lastgroup), m.start(str(m.lastgroup))
+        value = s[start:m.end(kind)].rstrip("\\")    # it escapes the quote behind
+        span = start, start + len(value)
         if kind == "basic" and ":" in _decoded(value) or (
                 kind == "bearer" and re.search(r"\d|[a-z][A-Z]|[A-Z]{2}", value)):
-            yield _Span(*m.span(), "token")
+            yield _Span(m.start(), span[1], "token")
         elif kind in ("hook", "sig") and re.search(r"\d", value):
             yield _Span(*span, "token")
-        elif kind in ("curl", "password", "netrc", "login") and not _is_void(value):
-            near = low[max(0, m.start() - 40):m.start(kind)]
-            if kind in ("password", "netrc") or (re.search(r"[^\d:]", value) and kind == "curl") or (
-                    kind == "login" and len(value) > 4 and re.search(r"\d", value) and _is_mixed(value)
-                    and _rx("signing_in").search(near)):
-                yield _Span(*span, "password")
+        elif not _is_void(value) and (
+                kind in ("password", "netrc", "pair", "piped")
+                or (kind == "curl" and not value.isdigit())
+                or (kind == "next" and _is_mixed(value.rstrip(".")))
+                or (kind == "login" and _is_login(value, low[max(0, m.start() - 40):m.end()]))):
+            yield _Span(span[0], span[1] - value.endswith("."), "password")
+
+
+def _is_login(value: str, near: str) -> bool:
+    users = r"\b(?:admin|root|guest|test|sa|elastic|postgres)\s?[/:]|[!#$%^&*@]\S*$"
+    named = re.search(users, near)
+    return bool(named and re.search("[A-Za-z]", value) and not re.search(r"@[\w\-]+\.", near)
+                and _rx("signing_in").search(near))
 
 
 def _decoded(value: str) -> str:
@@ -1108,38 +1144,51 @@ def _labelled(s: str, low: str) -> Iterator[_Span]:
 
 def _is_word(s: str, m: re.Match[str]) -> bool:
     """Long labels may be glued (Datenbankpasswort, authtoken), short ones not (monkey, spin)."""
-    before, first = s[m.start() - 1:m.start()], s[m.start()]
-    glued = (before + first).isascii() and before.isalnum() and (first.islower() or not before.islower())
-    words = re.findall(r"[a-z]+", s[max(0, m.start() - 16):m.start()].lower())
+    before, first, after = s[m.start() - 1:m.start()], s[m.start()], s[m.end():m.end() + 1]
+    hump = first.isupper() and before.islower()
+    glued = (before + first).isascii() and before.isalnum() and not hump
+    glued = glued or (after.isascii() and after.islower())
+    head = re.search(r"([a-z]+)[ _.\-]?$", s[max(0, m.start() - 16):m.start()].lower())
     short = m.lastgroup in ("weak", "code") or m[0] in _SHORT
-    return not (glued and short) and not (words and words[-1] in _HARMLESS["head"])
+    return not (glued and short) and not (head and head[1] in _words("head"))
 
 
 def _after_label(s: str, low: str, m: re.Match[str]) -> _Span | None:
     at, kind, zh = m.end(), str(m.lastgroup), not s[m.end() - 1].isascii()
     tail = "" if zh else _rx("tail").match(s, at)[0]
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", tail).lower()
-    if len(tail) > 15 and _is_random(tail):
+    if _rx("session_id").match(low, m.start()):      # where a note comes from, no secret
+        return None
+    if len(tail) > 15 and _is_random(tail) and (kind != "weak" or tail[0] in "_.-"):
         return _Span(at + len(tail) - len(tail.lstrip("_.-")), at + len(tail), "")
     if tail[:1].isalpha() and words != "s" and not (tail[0].isupper() and s[at - 1].islower()):
         return None
-    if _HARMLESS["tail"].intersection(re.split(r"[_.\-]", words)):
+    if _words("tail").intersection(re.split(r"[_.\-]", words)):
         return None
     at += len(tail)
-    flag = re.search(r"(?:^|\s)--?[\w\-]{0,30}$", s[max(0, m.start() - 34):m.start()]) is not None
-    for mode in ("strict", "copula", "filled", "gap"):
+    before = s[max(0, m.start() - 34):m.start()]
+    flag = re.search(r"(?:^|\s)--?[\w\-]{0,30}$", before) is not None
+    shut = s[at:at + 1] in ("\"", "'", "\\") and re.search(    # it ends a quote around the label
+        r"[\"'][^\"'\n]{0,30}$", before)
+    for mode in ("strict",) if shut else ("strict", "copula", "filled", "gap"):
         sep = _rx(mode).match(low, at)
         if not sep or (mode == "filled" and _rx("unlike").search(sep[0])):
             continue
         clear = mode == "strict" or (flag and mode == "gap")
-        sure = "password" if clear and m[0] in _SHORT else kind if clear or words in ("", "s") else "weak"
+        sure = kind if clear or words in ("", "s") else "weak"
+        if m[0] in _SHORT and (clear or (mode == "copula" and m[0] != "pass")):
+            sure = "password"
         if span := _value(s, sep, sure, "strict" if clear else mode, zh=zh, flag=flag):
             return span
     return None
 
 
-def _value(s: str, sep: re.Match[str], kind: str, mode: str, *, zh: bool, flag: bool) -> _Span | None:
+def _value(s: str, sep: re.Match[str], kind: str, mode: str, *,
+           zh: bool, flag: bool) -> _Span | None:
     start, end, quoted = _bounds(s, sep.end(), kind, mode)
+    close = sep.groupdict().get("close") or ""
+    if close and not quoted:    # in JSON what is not quoted is a number, a word or a structure
+        end = _rx("scalar").match(s, start).end()
     value, after = s[start:end], s[end:end + 8]
     if not value or "\0" in value or _is_void(value):
         return None
@@ -1147,7 +1196,6 @@ def _value(s: str, sep: re.Match[str], kind: str, mode: str, *, zh: bool, flag: 
         return None
     assigned = flag or sep[0][-1:] == "="
     closed = not _rx("prose").match(after) or (assigned and after[:1] < "\u3000")
-    close = sep.groupdict().get("close") or ""
     if not _is_secret(value, kind, mode, quoted=quoted):
         if not closed or not _is_secret_word(value, kind, mode, zh=zh, assigned=assigned):
             return None
@@ -1183,17 +1231,23 @@ def _is_outer(value: str, before: str) -> bool:
 
 
 def _closing(s: str, quote: re.Match[str]) -> int | None:
-    """Where the value opened by *quote* ends; a quote behind more backslashes belongs to it."""
+    """Where the value opened by *quote* ends, None if its line ends first."""
     depth, mark = len(quote[0]) - 1, quote[0][-1]
     for m in _rx("quote_or_line").finditer(s, quote.end()):
-        slashes = len(m[0]) - 1
         if m[0] == "\n":
             return None
-        if m[0] == "**" if mark == "*" else m[0][-1] == mark and depth and slashes <= depth:
+        if m[0] == "**" == quote[0]:
             return m.start()
-        if m[0][-1] == mark and not depth and slashes % 2 == 0:
-            return m.end() - 1
+        if m[0] != "**" and m[0][-1] == mark and _is_closing(len(m[0]) - 1, depth):
+            return max(m.start(), m.end() - 1 - depth)
     return None
+
+
+def _is_closing(slashes: int, depth: int) -> bool:
+    """Each level of JSON inside JSON takes one backslash off the quote and halves the others."""
+    while depth > 0 and slashes % 2:
+        slashes, depth = slashes // 2, depth // 2
+    return slashes % 2 == 0
 
 
 def _is_mixed(value: str) -> bool:
@@ -1206,13 +1260,16 @@ def _is_secret(value: str, kind: str, mode: str, *, quoted: bool) -> bool:
     """Weigh the look of *value* against how clearly the text calls it a secret."""
     own, size, digit = kind in ("password", "code"), len(value), any(map(str.isdigit, value))
     if kind == "weak" or (mode == "filled" and not own):
-        return _is_random(value) and size >= 12
+        mail_code = kind != "weak" and re.fullmatch("[a-z]{16}", value)    # as mail providers give
+        return (_is_random(value) and size >= 12) or bool(mail_code)
     if value.isdigit():
         return (size >= (3 if mode == "strict" else 4) and not (kind == "code" and size > 10)
                 if own else size >= 16)
     if _is_random(value):
         return True
     if _is_mixed(value) and " " not in value:
+        if kind == "code" and mode != "strict":
+            return re.fullmatch(r"[A-Z0-9#*\-]{4,16}", value) is not None
         if own:
             return size >= {"strict": 3, "copula": 4}.get(mode, 5)
         return mode == "strict" and size >= 4 or mode == "copula" and digit and size >= 6
@@ -1224,9 +1281,11 @@ def _is_secret(value: str, kind: str, mode: str, *, quoted: bool) -> bool:
 def _is_secret_word(value: str, kind: str, mode: str, *, zh: bool, assigned: bool) -> bool:
     """A mere word that closes its clause is a secret unless it describes one (expired, falsch)."""
     low = value.lower()
-    if kind in ("weak", "code") or len(value) < 3 or _is_mixed(value) and mode != "strict":
+    if kind in ("weak", "code") or len(value) < 3 or " " in value:
         return False
-    if not assigned and (low in _HARMLESS["state"] or _rx("state").match(low)):
+    if _is_mixed(value) and mode != "strict":
+        return False
+    if not assigned and (low in _words("state") or _rx("state").match(low)):
         return False
     if kind == "password" or (zh and len(value) >= 12):
         return mode in ("strict", "copula") or (zh and mode == "gap" and len(value) >= 4)
@@ -1237,7 +1296,8 @@ def _before_label(s: str, low: str, m: re.Match[str]) -> _Span | None:
     """The other order: "use Y as the password", 用 Y 作为密码, "Y" == password."""
     left = max(0, m.start() - 100)
     for link in list(_rx("link").finditer(low, left, m.start()))[-3:]:
-        word = _rx("link_value").search(s[left:link.end()] if link[0][0] in "\"'" else s[left:link.start()])
+        quoted = link[0][0] in "\"'"
+        word = _rx("link_value").search(s[left:link.end() if quoted else link.start()])
         if not word or not _rx("link_rest").match(low, link.end(), m.start()):
             continue
         start, end = (left + at for at in word.span(str(word.lastgroup)))
@@ -1249,28 +1309,30 @@ def _before_label(s: str, low: str, m: re.Match[str]) -> _Span | None:
 
 
 def _nearby(s: str, low: str) -> Iterator[_Span]:
-    """A random string within 60 characters of a clear label, or alone, and named as nothing else."""
+    """A random string within 60 characters of a clear label, or alone, and not named a hash."""
     for m in _rx("key_run").finditer(s):
         hashed = _is_hex(m[0]) and (len(m[0]) in (40, 64) or "-" in m[0])    # a commit, a UUID
-        if hashed or not _is_random(m[0]) or _is_void(m[0]):
+        if hashed or not _is_random(m[0]) or _is_void(m[0]) or (
+                _rx("session_id").search(m[0].lower())):
             continue
         before = low[max(0, m.start() - 60):m.start()].rpartition("\n")[2]
         after = low[m.end():m.end() + 60].partition("\n")[0]
         block = max(0, m.start() - 4096)    # a certificate or public key is one long random string
-        if _rx("hash_name").search(before) or m[0].startswith("//") or (
-                low.rfind("-----begin", block, m.start()) > low.rfind("-----end", block, m.start())):
+        begun, ended = (low.rfind(mark, block, m.start()) for mark in ("-----begin", "-----end"))
+        if _rx("hash_name").search(before) or m[0].startswith("//") or begun > ended:
             continue
-        labels = (x.lastgroup for part in (before, after) for x in _rx("label").finditer(part))
-        if any(label != "weak" for label in labels) or _is_alone(m[0], before, after):
+        kinds = {x.lastgroup for part in (before, after) for x in _rx("label").finditer(part)}
+        if (kinds - {"weak", "code"} and re.search(r"\d", m[0])) or _is_alone(m[0], before, after):
             yield _Span(*m.span(), "api_key")
 
 
 def _is_alone(value: str, before: str, after: str) -> bool:
-    """Without a label: a long mix of all classes, or the only thing on its line, not base64 text."""
+    """Without a label: a long mix of all classes or the only thing on its line, no base64 text."""
     classes = sum(any(map(kind, value)) for kind in (str.isdigit, str.islower, str.isupper))
     only = re.fullmatch(r"\W*[\w.\-]{0,24}\W{0,4}", before) and not after.strip(" \"'.;,)")
-    return (len(value) <= 120 and not _is_hex(value) and len(re.findall(r"[/.]", value)) < 3
-            and (classes == 3 and len(value) >= 30 or classes > 1 and bool(only)) and not _decoded(value))
+    likely = classes == 3 and len(value) >= 30 or classes > 1 and bool(only)
+    return (likely and len(value) <= 120 and len(re.findall(r"[/.]", value)) < 3
+            and not _is_hex(value) and not _decoded(value))
 
 
 def _personal(s: str) -> Iterator[_Span]:
@@ -1286,7 +1348,8 @@ def _personal(s: str) -> Iterator[_Span]:
 def _is_identity(number: str) -> bool:
     weights = (7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2)
     rest = sum(w * int(d) for w, d in zip(weights, number)) % 11
-    return number[10:12] < "13" and number[12:14] < "32" and "10X98765432"[rest] == number[17].upper()
+    real_date = number[10:12] < "13" and number[12:14] < "32"
+    return real_date and "10X98765432"[rest] == number[17].upper()
 
 
 def _is_luhn(number: str) -> bool:
@@ -1524,7 +1587,7 @@ class BitSlices:
             row = self._row(bucket)
             for start, block in self._blocks:
                 row |= block.get(bucket, 0) << start
-            rows.append(row.to_bytes(stride, "little"))
+            rows.append((row & ~self._dead).to_bytes(stride, "little"))
         return _pack(struct.pack("<2Q", self.width, self._end), b"".join(reversed(rows)))
 
     @classmethod
@@ -1649,6 +1712,7 @@ class DuplicateIndex:
         doc = self._roster.remove(key)
         if doc is not None:
             self._slices.remove(doc)
+            self._marks[8 * doc:8 * doc + 8] = bytes(8)
 
     def candidates(self, text: str) -> list[str]:
         """Return all keys whose text may reach 0.85 (none is missed), oldest first."""
@@ -1709,7 +1773,7 @@ class DuplicateIndex:
             at = self._marks.find(mark, at + 1)
 
     def dump(self) -> bytes:
-        """Return the index as bytes, about 310 a text; removed texts keep their place."""
+        """Return the index as bytes, about 310 a text; a removed one leaves an empty place."""
         return _pack(self._roster.dump(), bytes(self._marks), self._slices.dump())
 
     @classmethod
@@ -2200,7 +2264,7 @@ def _storage_error(problem: OSError, path: Path) -> StorageError:
 
 def set_aside(path: Path) -> Path:
     """Rename a file that cannot be read to a free name beside it, and return that name."""
-    stamp = utc_now().strftime("%Y%m%d_%H%M%S")
+    stamp, path = utc_now().strftime("%Y%m%d_%H%M%S"), Path(os.path.realpath(path))
     for number in itertools.count():
         target = path.with_name(f"{path.name}.damaged-{stamp}{f'-{number}' if number else ''}")
         if not target.exists():
@@ -2230,7 +2294,7 @@ class FileLock:
                 raise Locked(f"another process is using {self._path.parent}; waited "
                              f"{timeout:g} s, try again when it has finished")
             sleep(pause)
-            pause = min(pause * 1.5, 0.02)
+            pause = min(pause * 1.5, 0.002)        # short: a busy writer leaves small gaps
         self._file = file
 
     def _open(self) -> IO[bytes]:
@@ -2280,21 +2344,24 @@ class Cipher:
     """Fernet (AES-128-CBC with HMAC-SHA256) over chunks of lines, joined by dots.
 
     A damaged token costs its chunk, not the file; a text below the chunk size is one plain
-    Fernet token. `key` is 44 URL-safe base64 characters.
+    Fernet token. A key is 44 URL-safe base64 characters; *older* ones open and never seal.
+    `marks` are the keys' fingerprints.
     """
     CHUNK = 16_384
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, key: bytes, *older: bytes) -> None:
         try:
-            from cryptography.fernet import Fernet
+            from cryptography.fernet import Fernet, MultiFernet
         except ImportError:
             raise MissingPackage("encryption needs the package cryptography; nothing was "
                                  "touched; run: pip install cryptography") from None
         try:
-            self._fernet = Fernet(key)
+            self._fernet = MultiFernet([Fernet(each) for each in (key, *older)])
         except ValueError:
             raise ConfigError("the encryption key is not a Fernet key (44 URL-safe base64 "
                               "characters); set HERMES_MASTER_KEY to the right one") from None
+        self.marks = [hmac.new(each, b"hermes-lite key check", hashlib.sha256).hexdigest()[
+            :32].encode() for each in (key, *older)]
 
     def seal(self, data: bytes) -> bytes:
         """Encrypt *data*; lines stay together."""
@@ -2327,25 +2394,28 @@ def is_ciphertext(data: bytes) -> bool:
 def get_encryption(root: Path, config: Config) -> Cipher | None:
     """Return the cipher that HERMES_ENCRYPT=on asks for, None when it is off.
 
-    The key is HERMES_MASTER_KEY, else `.master_key`. A new key is made only where nothing
-    encrypted exists, and a key that once worked here and does not fit now is ConfigError:
-    neither a wrong key nor switching off ever changes a file.
+    The key is HERMES_MASTER_KEY, else `.master_key`; what HERMES_MASTER_KEY_OLD and
+    `.master_key.old` hold opens what was sealed before a rotation. A new key is made only where
+    nothing encrypted exists, and a key that once worked here and does not fit now is
+    ConfigError: neither a wrong key nor switching off ever changes a file.
     """
     sealed = any(is_ciphertext(_head(root / name)) for name in _SEALED_FILES)
     switch = config.env("HERMES_ENCRYPT").lower()
     if switch not in ("", "on", "off", "1", "0", "true", "false"):
         raise ConfigError(f"HERMES_ENCRYPT is {switch!r}; set it to on or off")
     if switch not in ("on", "1", "true"):
-        if sealed:
+        if sealed or any(is_ciphertext(_head(path)) for path in root.glob("backups/auto_*")):
             raise ConfigError(f"the data in {root} is encrypted; set HERMES_ENCRYPT=on (and "
                               "HERMES_MASTER_KEY, unless .master_key is there)")
         return None
     key = config.env("HERMES_MASTER_KEY").encode() or _read_key(root / ".master_key")
-    if not key and sealed:
+    if not key and (sealed or any(is_ciphertext(_head(path)) for path in root.glob("backups/*"))):
         raise ConfigError(f"the data in {root} is encrypted and its key is missing; set "
                           "HERMES_MASTER_KEY or put .master_key back (no new key is made)")
-    cipher = Cipher(key or _new_key(root))
-    _check_key(root, key or _read_key(root / ".master_key"), sealed, cipher)
+    older = (config.env("HERMES_MASTER_KEY_OLD").encode() + b"\n"
+             + _read_key(root / ".master_key.old")).split()
+    cipher = Cipher(key or _new_key(root), *older)
+    _check_key(root, sealed, cipher)
     return cipher
 
 
@@ -2378,24 +2448,43 @@ def _new_key(root: Path) -> bytes:
     """Make the store's key: 32 random bytes in `.master_key`, never over an existing file."""
     key = base64.urlsafe_b64encode(os.urandom(32))
     Cipher(key)                                    # cryptography must be there first
-    make_folder(root)
-    write_atomic(root / ".master_key", key + b"\n")
-    return key
+    return _keep_key(root / ".master_key", key)
 
 
-def _check_key(root: Path, key: bytes, sealed: bool, cipher: Cipher) -> None:
+def _keep_key(path: Path, fresh: bytes) -> bytes:
+    """Return the key in *path*, which becomes *fresh* where there is none; one process makes it."""
+    make_folder(path.parent)
+    lock = FileLock(path.with_name(".lock_key"))
+    lock.acquire(timeout=10)
+    try:
+        key = _read_key(path)
+        if not key:
+            write_atomic(path, fresh + b"\n")
+        return key or fresh
+    finally:
+        lock.release()
+
+
+def _check_key(root: Path, sealed: bool, cipher: Cipher) -> None:
     """Compare the key with the fingerprint of the one that encrypted this root."""
-    import hashlib
-    import hmac
     path = root / ".key_check"
-    mark = hmac.new(key, b"hermes-lite key check", hashlib.sha256).hexdigest()[:32].encode()
     known = _read_key(path)
-    if known and sealed and not hmac.compare_digest(known, mark):
+    if sealed and not (known in cipher.marks if known else _fits(root, cipher)):
         raise ConfigError(f"this key does not open the data in {root}; set HERMES_MASTER_KEY "
                           "to the key that encrypted it (nothing was changed)")
-    if known != mark and root.is_dir():
+    if known != cipher.marks[0] and root.is_dir():
         with contextlib.suppress(StorageError):    # a read-only disk can still be read
-            write_atomic(path, mark)
+            write_atomic(path, cipher.marks[0])
+
+
+def _fits(root: Path, cipher: Cipher) -> bool:
+    """Tell whether the key opens any token of the sealed files; a few may be damaged."""
+    for name in _SEALED_FILES:
+        with contextlib.suppress(OSError):
+            for line in (root / name).read_bytes().split(b"\n"):
+                if cipher.open(line[9:] if name.endswith(".journal") else line, lost=[]):
+                    return True
+    return False
 
 
 def unseal(data: bytes, cipher: Cipher | None) -> bytes:
@@ -2410,6 +2499,22 @@ def unseal(data: bytes, cipher: Cipher | None) -> bytes:
 def seal(data: bytes, cipher: Cipher | None) -> bytes:
     """Return the bytes to write: sealed when encryption is on."""
     return cipher.seal(data) if cipher else data
+
+
+def read_files(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield (name, bytes) of a file, or of every file in a .tar.gz; ValueError when damaged."""
+    if not path.name.endswith(".tar.gz"):
+        yield path.name, path.read_bytes()
+        return
+    import tarfile
+    try:
+        with tarfile.open(path, "r:gz") as archive:
+            for member in archive:
+                if not member.isfile():
+                    raise ValueError(f"{member.name!r} in it is not a plain file")
+                yield member.name, archive.extractfile(member).read()
+    except (tarfile.TarError, EOFError, zlib.error) as problem:
+        raise ValueError(f"the archive is damaged: {problem}") from None
 
 
 def to_json(value: object) -> bytes:
@@ -2941,18 +3046,17 @@ class SparseIndex:
         return [(keys[doc], score) for score, doc in heapq.nlargest(limit, found)]
 
     def _cosine(self, vector: dict[int, float], doc: int) -> float:
+        return _sparse_dot(vector, self._data(doc))
+
+    def _data(self, doc: int) -> bytes:
         start = self._ends[doc - 1] if 0 < doc <= len(self._ends) else 0
-        data = (self._vectors[start:self._ends[doc]] if doc < len(self._ends)
-                else self._added[doc - len(self._ends)])
-        return _sparse_dot(vector, bytes(data))
+        return bytes(self._vectors[start:self._ends[doc]] if doc < len(self._ends)
+                     else self._added[doc - len(self._ends)])
 
     def dump(self) -> bytes:
-        """Return the index as bytes, about 500 a note of 120 characters."""
-        vectors = [bytes(self._vectors), *self._added]
-        ends, end = array("Q", self._ends), len(self._vectors)
-        for data in self._added:
-            end += len(data)
-            ends.append(end)
+        """Return the index as bytes, about 500 a note of 120 characters; none that is removed."""
+        vectors = [self._data(doc) if key else b"" for doc, key in enumerate(self._roster.keys)]
+        ends = array("Q", accumulate(map(len, vectors)))
         return _pack(self._roster.dump(), self._slices.dump(), ends.tobytes(), b"".join(vectors))
 
     @classmethod
@@ -3678,7 +3782,8 @@ def to_markdown(memory: Memory) -> str:
     fields = {name: row.pop(name) for name in _FRONTMATTER}
     if labels:
         fields["redacted"] = ",".join(labels)
-    lines = [f"{name}: {_yaml_scalar(value)}\n" for name, value in {**fields, **row}.items()]
+    lines = [f"{name if re.fullmatch(_YAML_KEY, name) else json.dumps(name)}: "
+             f"{_yaml_scalar(value)}\n" for name, value in {**fields, **row}.items()]
     return "".join(["---\n", *lines, "---\n\n", content, "\n"])
 
 
@@ -3702,33 +3807,100 @@ def _yaml_scalar(value: object) -> str:
                   lambda found: f"\\u{ord(found[0]):04x}", quoted)
 
 
+_YAML_KEY = r"[A-Za-z_][\w.\-]*"
 _YAML_WORDS = ("null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan", "inf")
 
 
 def from_markdown(text: str) -> Memory:
     """Read a mirror file back; ValueError when it has no frontmatter of ours."""
-    text = text.removeprefix("\ufeff")
-    if text.startswith("---\r\n"):
-        text = text.replace("\r\n", "\n")
-    if not text.startswith("---\n"):
+    entry = read_markdown(text)
+    if "id" not in entry:
         raise ValueError("no frontmatter")
-    head, fence, body = text[4:].partition("\n---\n")
-    if not fence:
-        raise ValueError("the frontmatter has no end")
-    entry: dict[str, object] = {}
-    for line in head.split("\n"):
-        name, _, value = line.partition(":")
-        entry[name.strip()] = _read_scalar(name.strip(), value.strip())
-    entry["redacted"] = [part for part in str(entry.get("redacted") or "").split(",") if part]
-    entry["content"] = body.removeprefix("\n").removesuffix("\n")
     return Memory.from_entry(entry)
+
+
+def read_markdown(text: str) -> dict[str, object]:
+    """Read a note, ours or a person's, as an entry: its frontmatter's fields and `content`.
+
+    Without frontmatter all is content. CRLF, a BOM, `---` as the last line, lists, nested keys
+    and text over several lines are read; a field of a wrong type is left out, a comment too.
+    ValueError when the frontmatter has no end or a line that cannot be read.
+    """
+    text = text.removeprefix("\ufeff")
+    if re.match(r"[^\n]*\r\n", text):
+        text = text.replace("\r\n", "\n")
+    if not re.match(r"---[ \t]*\n", text):
+        return {"content": text.removesuffix("\n")}
+    parts = re.match(r"---[ \t]*\n(.*?)(?<=\n)---[ \t]*(?:\n|\Z)", text, re.DOTALL)
+    if parts is None:
+        raise ValueError("the frontmatter has no end")
+    fields = _read_block(parts[1].split("\n"))
+    if not isinstance(fields, dict):
+        raise ValueError("the frontmatter has no keys")
+    entry = {name: _fitted(name, value) for name, value in fields.items()}
+    typed = {**_SCHEMA, **dict.fromkeys(_OPTIONAL, ())}
+    return {**{name: value for name, value in entry.items() if name not in typed
+               or value is not None or type(None) in typed[name]},
+            "content": text[parts.end():].removeprefix("\n").removesuffix("\n")}
+
+
+def _read_block(lines: Sequence[str]) -> object:
+    """Read the part of YAML that frontmatter uses; a mapping, a list, or None when empty."""
+    fields: dict[str, object] = {}
+    items: list[object] = []
+    lines = [line for line in lines if line.strip() and not line.startswith("#")]
+    starts = [at for at, line in enumerate(lines) if not line[0].isspace() and not (
+        line.startswith("- ") and lines[0][:2] != "- ")]
+    if lines and starts[:1] != [0]:
+        raise ValueError("a line of the frontmatter cannot be read")
+    for at, end in zip(starts, [*starts[1:], len(lines)]):
+        inner = lines[at + 1:end]
+        width = min((len(line) - len(line.lstrip()) for line in inner), default=0)
+        inner = [line[width:] for line in inner]
+        if lines[0].startswith("- "):
+            item = lines[at][1:].strip()
+            items.append(_read_block([item, *inner]) if inner else _read_scalar("", item))
+            continue
+        found = re.match(r"""("(?:[^"\\]|\\.)*"|[^\s"'\[{#][^:]*?)\s*:(?:\s+(.*))?$""", lines[at])
+        if found is None:
+            raise ValueError("a line of the frontmatter cannot be read")
+        name = str(_read_scalar("id", found[1]))
+        value = (found[2] or "").strip()
+        fields[name] = (_read_scalar(name, value) if not inner else
+                        _read_block(inner) if not value else
+                        (" " if value[0] == ">" else "\n").join(inner) if value[0] in "|>" else
+                        _read_scalar(name, " ".join([value, *map(str.strip, inner)])))
+    return items or fields
 
 
 def _read_scalar(name: str, value: str) -> object:
     if value[:1] in ("\"", "[", "{", "-") or value[:1].isdigit() and name not in _STAMPS:
         with contextlib.suppress(ValueError):
-            return json.loads(value)
-    return {"null": None, "": None, "true": True, "false": False}.get(value, value)
+            return from_json(value.encode())
+    if value[:1] in ("'", "\"") and value[-1:] == value[:1] and len(value) > 1:
+        return value[1:-1].replace("''", "'")
+    if re.fullmatch(r"\[[^\[\]{}\"']*\]", value):
+        return [_read_scalar("", item.strip()) for item in value[1:-1].split(",") if item.strip()]
+    value = re.sub(r"\s+#.*", "", value)
+    return {"null": None, "~": None, "": None, "true": True, "false": False}.get(
+        value.lower(), value)
+
+
+def _fitted(name: str, value: object) -> object:
+    """Return what a person may have written in the type of its field, None where it has none."""
+    if name in ("redacted", "tags"):
+        parts = re.split(r"\s*,\s*|\s+(?=#)", value) if isinstance(value, str) else value
+        return [str(part) for part in parts if part] if isinstance(parts, list) else []
+    allowed = _SCHEMA.get(name, (str,) if name in _OPTIONAL and name != "meta" else None)
+    if name == "meta":
+        return value if isinstance(value, dict) else None
+    if allowed is None or type(value) in allowed:
+        return value
+    if allowed == (bool,):
+        return {"yes": True, "on": True, "no": False, "off": False}.get(str(value).lower())
+    if allowed == (int,):
+        return int(value) if re.fullmatch(r"-?\d{1,9}", str(value)) else None
+    return str(value) if isinstance(value, (int, float)) else None
 
 
 _STAMPS = ("id", "created_at", "last_accessed", "expires_at")
@@ -3751,7 +3923,7 @@ class _Part:
     def open(self, store: FileStore) -> object:
         """Return the index, brought up to date with the records."""
         if self.index is None:
-            self.index = self._read(store.cipher) if self.valid else None
+            self.index = self._read(store) if self.valid else None
             if self.index is None:                 # derived: made again from the records
                 self.index, self.valid = self._make(), False
                 self.changed = dict.fromkeys(store.ids())
@@ -3761,12 +3933,18 @@ class _Part:
                     store.progress(f"indexing {self.path.stem}", done, len(self.changed))
         return self.index
 
-    def _read(self, cipher: Cipher | None) -> object | None:
+    def _read(self, store: FileStore) -> object | None:
         try:
-            return self._load(unseal(self.path.read_bytes(), cipher) if cipher
-                              else _map_file(self.path))
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, struct.error):
-            return None
+            if store.cipher is None:
+                return self._load(_map_file(self.path))
+            data = self.path.read_bytes()          # a plain one is from before encryption
+            return self._load(store.cipher.open(data)) if is_ciphertext(data) else None
+        except (ValueError, LookupError, TypeError, AttributeError, struct.error):
+            store.notices.append(f"{self.path.name} was damaged ({_put_aside(self.path)}); it "
+                                 "is made again from the records")
+        except OSError:
+            pass
+        return None
 
     def apply(self, memory_id: str, text: str | None) -> None:
         """Make the index hold this text under this id, or nothing."""
@@ -3777,7 +3955,7 @@ class _Part:
     def save(self, cipher: Cipher | None) -> None:
         """Write the index whole; the file then knows every change."""
         make_folder(self.path.parent)
-        write_atomic(self.path, seal(self.index.dump(), cipher))
+        write_atomic(self.path, seal(self.index.dump(), cipher), durable=False)
         self.changed, self.valid = {}, True
 
 
@@ -3805,10 +3983,11 @@ class FileStore:
         self.notices: list[str] = []
         self.backend = "local"                     # whose vectors vectors.json holds
         self.progress: Callable[[str, int, int], None] | None = None
+        self.spared: frozenset[str] = frozenset()  # ids whose Markdown file a person decides on
         self._rows: dict[str, bytes] = {}          # id -> its line of index.json
         self._hot: dict[str, int] = {}             # id -> access_count, where it is hot
         self._tombs: dict[str, dict[str, str]] = {}
-        self._tomb_key, self._backup_day = "", ""
+        self._tomb_key, self._tombs_saved, self._backup_day = "", b"", ""
         self._ops: list[list] = []                 # of the open transaction
         self._depth, self._lock = 0, FileLock(root / ".lock")
         self._seen: tuple | None = None            # stamps of index.json and the journal
@@ -3816,6 +3995,7 @@ class FileStore:
         self._journal_end = self._known_until = self._saved_lag = 0
         self._unmirrored: dict[str, None] = {}     # changed, and maybe not yet in store/
         self._counted: dict[str, None] = {}        # accessed, and not yet so in store/
+        self._residue = False                      # what was removed may stand in derived files
         self._vectors: VectorCache | None = None
         self._unsaved_vectors = 0
         stem = bool(config["retrieval"]["stem"])
@@ -3873,7 +4053,8 @@ class FileStore:
             if self._depth == 1:
                 self._commit()
         except BaseException:
-            self._seen = None                      # memory may be ahead of the disk: read again
+            if self._depth == 1:                   # memory is ahead of the disk: read it again
+                self._seen = None
             raise
         finally:
             self._depth -= 1
@@ -3882,25 +4063,37 @@ class FileStore:
                 self._lock.release()
 
     def _begin(self) -> None:
+        if self.cipher:
+            self._check_key()
         self.refresh()
         self._cut_torn_tail()
         for memory_id in list(self._unmirrored):   # of a process that was killed
             there = (self.root / "store" / f"{memory_id}.md").exists()
             if there == (memory_id in self._rows):
                 del self._unmirrored[memory_id]
+                self._counted[memory_id] = None    # its file may be older: when folding
 
     def put(self, memory: Memory) -> None:
         """Add a memory, or replace the one with its id."""
         self._do(["put", memory.entry()])
 
-    def remove(self, memory_id: str, *, why: str) -> None:
-        """Delete a memory and leave a tombstone: its id, a keyed hash of its text, *why*."""
+    def remove(self, memory_id: str, *, why: str | None) -> None:
+        """Delete a memory and leave a tombstone: its id, a keyed hash of its text, *why*.
+
+        None leaves no tombstone: the memory may come back, as when a backup is restored.
+        """
         tomb = {"id": memory_id, "why": why, "at": iso(self.clock())}
-        self._do(["del", memory_id, self._mark(self.text(memory_id)), tomb])
+        self._do(["del", memory_id, *([self._mark(self.text(memory_id)), tomb] if why else ())])
 
     def touch(self, memory_ids: Sequence[str], moment: datetime) -> None:
         """Count an access of each; written without fsync."""
-        self._do(["touch", list(memory_ids), iso(moment)])
+        entries: dict[str, dict] = {}
+        for memory_id in memory_ids:
+            if memory_id in self._rows:
+                entry = entries.get(memory_id) or json.loads(self._rows[memory_id])
+                entries[memory_id] = _touched(entry)
+        self._do(["touch", {i: [e["access_count"], e["importance"]]    # not "one more": a journal
+                            for i, e in entries.items()}, iso(moment)])      # may be read twice
 
     def _do(self, op: list) -> None:
         if not self._depth:
@@ -3917,9 +4110,10 @@ class FileStore:
         """
         kind, subject, *rest = op
         if kind == "touch":
-            for memory_id in subject:
+            for memory_id, (count, importance) in subject.items():
                 if memory_id in self._rows:
-                    self._set_row(_touched(json.loads(self._rows[memory_id]), rest[0]))
+                    self._set_row({**json.loads(self._rows[memory_id]), "access_count": count,
+                                   "importance": importance, "last_accessed": rest[0]})
                     self._counted[memory_id] = None
         elif kind == "lift":
             self._tombs.pop(subject, None)
@@ -3931,7 +4125,8 @@ class FileStore:
             else:
                 self._rows.pop(memory_id, None)
                 self._hot.pop(memory_id, None)
-                self._tombs[rest[0]] = rest[1]
+                self._tombs.update([rest] if rest else ())
+                self._residue = True
             self._unmirrored[memory_id] = None
             if not known and before != self.text(memory_id):
                 self._changed(memory_id)
@@ -3958,14 +4153,21 @@ class FileStore:
         """Return {id, why, at} when a memory of this text was removed, None otherwise."""
         return self._tombs.get(self._mark(text)) if self._tombs else None
 
-    def lift(self, text: str) -> None:
-        """Drop the tombstone of *text*: a person wants it back."""
-        self._do(["lift", self._mark(text)])
+    def lift(self, text: str, *, memory_id: str = "") -> None:
+        """Drop the tombstones of *text*, and of that id: a person wants it back."""
+        wanted = self._mark(text)
+        for mark in [m for m, tomb in self._tombs.items()
+                     if m == wanted or tomb["id"] == memory_id]:
+            self._do(["lift", mark])
 
     def _mark(self, text: str) -> str:
         """Return the keyed hash under which a removed text is known; the text is not kept."""
         import hashlib
         import hmac
+        if not self._tomb_key:                     # another process may have made it
+            here, self._tombs = self._tombs, {}
+            self._read_tombs()
+            self._tombs.update(here)
         if not self._tomb_key:                     # on the disk before the first hash is
             self._tomb_key = os.urandom(32).hex()
             write_atomic(self.root / "tombstones.json", self._tombs_file())
@@ -3975,20 +4177,31 @@ class FileStore:
     def _tombs_file(self) -> bytes:
         return to_json({"version": 1, "key": self._tomb_key, "tombstones": self._tombs}) + b"\n"
 
+    def _save_tombs(self) -> None:
+        """Write the tombstones twice, so that losing one file brings nothing back."""
+        if self._tomb_key and self._tombs_file() != self._tombs_saved:
+            self._tombs_saved = self._tombs_file()
+            make_folder(self.root / "backups")
+            for name in ("backups/tombstones.bak", "tombstones.json"):
+                write_atomic(self.root / name, self._tombs_saved)
+
     def _read_tombs(self) -> None:
         """Read {keyed hash: {id, why, at}}; a copy in backups/ stands in for a lost file."""
-        self._tombs, copies = {}, sorted(self.root.glob("backups/tombstones.*.bak"), reverse=True)
-        for path in (self.root / "tombstones.json", *copies):
+        self._tombs, self._tombs_saved, own = {}, b"", self.root / "tombstones.json"
+        for path in (own, self.root / "backups/tombstones.bak"):
             try:
-                content = from_json(path.read_bytes())
+                data = path.read_bytes()
+                content = from_json(data)
                 self._tombs = {str(mark): {name: str(tomb[name]) for name in ("id", "why", "at")}
                                for mark, tomb in content["tombstones"].items()}
                 self._tomb_key = str(content["key"])
+                self._tombs_saved = data if path == own else b""
                 return
             except FileNotFoundError:
                 continue
             except (OSError, ValueError, LookupError, TypeError, AttributeError):
-                self.notices.append(f"{path.name} is damaged; a copy in backups/ is used")
+                self.notices.append(f"{path.name} was damaged ({_put_aside(path)}); its copy "
+                                    "serves where there is one")
 
     # -- search -------------------------------------------------------------
 
@@ -4017,7 +4230,7 @@ class FileStore:
             if memory_id in self._rows:
                 self._unsaved_vectors += cache.put(memory_id, vector)
         if self._unsaved_vectors > max(32, len(self._rows) // 16):
-            with self.transaction():
+            with contextlib.suppress(Locked, StorageError), self.transaction():
                 self._save_vectors()
 
     def _cache(self, vectorizer: Vectorizer) -> VectorCache:
@@ -4078,6 +4291,7 @@ class FileStore:
     def refresh(self) -> None:
         """Take over what other processes wrote since the last look; costs two stats if none."""
         for _ in range(50):
+            said = len(self.notices)
             seen = (_stamp(self.root / "index.json"), _stamp(self.root / "index.journal"))
             if seen == self._seen:
                 return
@@ -4089,6 +4303,7 @@ class FileStore:
                 self._seen = seen
                 return
             self._seen = None                      # it was replaced while we read
+            self.notices[said:] = [n for n in self.notices[said:] if n != _BAD_LINE]
         raise Locked(f"{self.root} changes faster than it can be read; try again")
 
     def _has_grown(self, now: tuple[int, int, int] | None) -> bool:
@@ -4099,6 +4314,7 @@ class FileStore:
 
     def _reload(self) -> None:
         """Read index.json, then the journal; tell the loaded indexes only what differs."""
+        self._read_tombs()
         before, state = self._rows, self._read_state()
         data = self._read_index()
         self._check = [len(data), zlib.crc32(data)]
@@ -4108,12 +4324,11 @@ class FileStore:
             self._hot = dict(state["hot"])
         else:
             self._parse(data, rows, before)
-        self._read_tombs()
         for name, part in self._parts.items():
             if part.index is None:
                 saved = state["changed"].get(name) if trusted else None
                 part.valid, part.changed = saved is not None, dict.fromkeys(saved or ())
-        self._known_until = state["journal"] if trusted else 0
+        self._known_until = state["journal"][0] if trusted else 0
         self._replay(0)
         for memory_id in before.keys() | self._rows.keys() if before else ():
             if before.get(memory_id) != self._rows.get(memory_id):
@@ -4133,7 +4348,16 @@ class FileStore:
         try:
             return unseal(data, self.cipher)
         except ValueError:
+            self._check_key(data)
             return self._recover(data)
+
+    def _check_key(self, data: bytes = b"gAAAA") -> None:
+        """Refuse to go on where another process has changed the encryption meanwhile."""
+        known = _read_key(self.root / ".key_check")
+        fits = self.cipher is not None and (not known or known in self.cipher.marks)
+        if is_ciphertext(data) and not fits:
+            raise ConfigError(f"the encryption of {self.root} was changed by another process; "
+                              "nothing was written, start this one again")
 
     def _parse(self, data: bytes, rows: list[bytes] | None, before: dict[str, bytes]) -> None:
         """Read every entry with care; a bad one costs itself, a bad file starts recovery."""
@@ -4143,6 +4367,8 @@ class FileStore:
             entries = entries or from_json(data)
             if not isinstance(entries, list):
                 raise ValueError("not an array")
+            if not entries and data != _join_rows(()) and any(self.root.glob("store/*.md")):
+                raise ValueError("emptied by somebody else")
         except ValueError:
             entries = from_json(self._recover(data))
         rejected, self._rows, self._hot = [], {}, {}
@@ -4154,7 +4380,12 @@ class FileStore:
                     self._set_row(Memory.from_entry(entry).entry())
             except ValueError:
                 rejected.append(entry)
-        self._hot = {**{i: count for i, count in hot.items() if i in self._rows}, **self._hot}
+        gone = {tomb["id"] for tomb in self._tombs.values()} & self._rows.keys()
+        self._rows = {i: row for i, row in self._rows.items() if i not in gone}
+        if gone:
+            self.notices.append(f"{len(gone)} forgotten memories stood in index.json again and "
+                                "are left out")
+        self._hot = {i: count for i, count in {**hot, **self._hot}.items() if i in self._rows}
         if rejected:
             self._keep_rejected(rejected)
 
@@ -4183,7 +4414,8 @@ class FileStore:
                     raise ValueError("checksum")
                 ops = from_json(unseal(line[9:], self.cipher))
             except ValueError:
-                self.notices.append("a damaged line of index.journal is left out")
+                self._check_key(line[9:])
+                self.notices.append(_BAD_LINE)
                 continue
             for op in ops:
                 self._apply(op, known=self._journal_end <= self._known_until)
@@ -4202,8 +4434,12 @@ class FileStore:
         """Rebuild the index from what is left and say from where; DamagedData when nothing is.
 
         The first to hold an id wins: whole lines of the damaged file, the Markdown mirror,
-        the newest good backup. Forgotten memories stay away.
+        the newest good backup. Forgotten memories stay away. A reader takes the lock for it,
+        for what it has seen may be a writer's first steps, or mended since.
         """
+        if not self._depth:
+            with contextlib.suppress(StorageError), self.transaction():
+                return _join_rows(self._rows.values())
         self._read_tombs()
         found: dict[str, Memory] = {}
         counts, gone = [], {tomb["id"] for tomb in self._tombs.values()}
@@ -4228,7 +4464,7 @@ class FileStore:
 
     def _salvage(self, damaged: bytes) -> Iterator[Memory]:
         """Yield the entries of every whole line of a file that is not whole."""
-        if self.cipher and is_ciphertext(damaged):
+        if self.cipher and b"gAAAA" in damaged:
             damaged = self.cipher.open(damaged, lost=[])
         for line in damaged.split(b"\n"):
             with contextlib.suppress(ValueError):
@@ -4238,7 +4474,7 @@ class FileStore:
         for path in sorted(self.root.glob("store/*.md")):
             with contextlib.suppress(ValueError, OSError):
                 memory = from_markdown(path.read_bytes().decode("utf-8"))
-                if memory.id == path.stem:
+                if memory.id == path.stem and not path.is_symlink():
                     yield memory
 
     def _from_backup(self) -> Iterator[Memory]:
@@ -4273,6 +4509,7 @@ class FileStore:
         except FileNotFoundError:
             return None
         except (OSError, ValueError):
+            self._check_key(_head(path))
             self.notices.append(f"{name} was damaged ({_put_aside(path)})")
             return None
 
@@ -4280,7 +4517,8 @@ class FileStore:
         """Make the transaction durable; what fails after that is a notice, not an error."""
         if not self._ops:
             return
-        reading = all(op[0] == "touch" for op in self._ops)
+        kinds = {op[0] for op in self._ops}
+        reading = kinds == {"touch"}
         path, payload = self.root / "index.journal", seal(to_json(self._ops), self.cipher)
         line = b"%08x %s\n" % (zlib.crc32(payload), payload)
         self._journal_end = append_bytes(path, line, durable=not reading)
@@ -4289,22 +4527,32 @@ class FileStore:
             return
         try:
             self._mirror()
-            if self._index_size() < _FOLD_AT_ONCE or self._journal_end > max(
-                    _FOLD_AT_ONCE // 4, self._index_size() // 8):
+            if self._residue or self._index_size() < _FOLD_AT_ONCE or self._is_long():
                 self._fold()
-        except StorageError as problem:
+            if self._residue:
+                self._purge()
+            if "del" in kinds:
+                self._sweep()
+        except OSError as problem:
             self.notices.append(f"stored in index.journal, but not everywhere yet: {problem}")
+
+    def _is_long(self) -> bool:
+        return self._journal_end > max(_FOLD_AT_ONCE // 4, self._index_size() // 8)
 
     def _index_size(self) -> int:
         return self._seen[0][2] if self._seen and self._seen[0] else 0
 
     def _mirror(self) -> None:
         """Bring the Markdown files of changed memories up to date, or take them away."""
-        for memory_id in self._unmirrored if self.config["encryption"]["markdown"] else ():
+        for memory_id in self._unmirrored:
             path, memory = self.root / "store" / f"{memory_id}.md", self.get(memory_id)
-            if memory is None:
+            if memory is None or not self.config["encryption"]["markdown"]:
                 path.unlink(missing_ok=True)
                 continue
+            if memory_id in self.spared:
+                continue
+            if path.is_symlink():                  # never written through: it may point out
+                path.unlink()
             make_folder(path.parent)
             # A kill never tears a file; only a single write is worth waiting for the disk.
             write_atomic(path, to_markdown(memory).encode("utf-8", "replace"),
@@ -4320,26 +4568,64 @@ class FileStore:
         if self._index_size() < _FOLD_ON_CLOSE:    # a small graph.json follows at once
             self._parts["graph"].open(self)
             self._parts["graph"].save(self.cipher)
-        if self._tombs:
-            write_atomic(self.root / "tombstones.json", self._tombs_file())
+        self._save_tombs()
         data = _join_rows(self._rows.values())
         self.write("index.json", data)
         (self.root / "index.journal").unlink(missing_ok=True)
-        self._journal_end, self._check = 0, [len(data), zlib.crc32(data)]
+        self._journal_end = self._known_until = 0
+        self._check = [len(data), zlib.crc32(data)]
         self._seen = (_stamp(self.root / "index.json"), None)
 
+    def settle(self, *, rebuild: bool = False) -> None:
+        """Fold the journal and save the indexes; *rebuild* makes them anew from the records."""
+        for part in self._parts.values() if rebuild else ():
+            part.index, part.valid = None, False
+            part.open(self)
+        self._fold()
+        self._save_search()
+
+    def _purge(self) -> None:
+        """Take what was removed out of every derived file, not only out of memory."""
+        for part in self._parts.values():
+            if part.path.exists():
+                part.open(self)
+                part.save(self.cipher)
+        try:
+            content = from_json(self.read("vectors.json") or b"{}")
+            kept = {i: v for i, v in content["vectors"].items() if i in self._rows}
+            if len(kept) < len(content["vectors"]):
+                self.write("vectors.json", to_json({**content, "vectors": kept}))
+        except (ValueError, LookupError, TypeError, AttributeError):
+            pass                                   # no cache, or none that can be compared
+        self._save_search()
+        self._residue = False
+
     def _back_up(self) -> None:
-        """Before the first write of a day, copy the records and tombstones to backups/."""
+        """Before the first write of a day, copy the records to backups/."""
         day = f"{self.clock().astimezone(timezone.utc):%Y%m%d}"
         if day == self._backup_day:
             return
         name = f"backups/auto_index.json.{day}.bak"
         if self._rows and not (self.root / name).exists():
+            self._sweep()
             self.write(name, _join_rows(self._rows.values()))
-            if self._tombs:
-                write_atomic(self.root / f"backups/tombstones.{day}.bak", self._tombs_file())
             self._drop_old_backups()
         self._backup_day = day
+
+    def _sweep(self) -> None:
+        """Remove the temporary files of killed processes, once a day and on every deletion.
+
+        What is only written under the lock is nobody's now; the rest has an hour to end.
+        """
+        ours = [os.path.realpath(self.root / name) for name in (*_SEALED_FILES, "tombstones.json")]
+        dead = [path for name in ours
+                for path in Path(name).parent.glob(f".{os.path.basename(name)}.*.tmp")]
+        for folder in ("store", ".search", "rooms", "backups"):
+            dead += self.root.glob(f"{folder}/.*.tmp")
+        for path in {*dead, *self.root.glob(".*.tmp")}:
+            with contextlib.suppress(OSError):
+                if path in dead or self.clock().timestamp() - path.stat().st_mtime > 3600:
+                    path.unlink()
 
     def _drop_old_backups(self) -> None:
         """Keep the newest good ones; a damaged backup neither counts nor goes."""
@@ -4349,17 +4635,16 @@ class FileStore:
             paths) > kept else []
         for path in good[kept:]:
             path.unlink(missing_ok=True)
-            day = path.name.split(".")[-2]
-            (self.root / f"backups/tombstones.{day}.bak").unlink(missing_ok=True)
 
     def holding(self, memory_id: str) -> list[str]:
         """Return the backups and archives, by name, in which this id still stands."""
         found = []
-        for path in sorted(self.root.glob("backups/*")):
+        for path in sorted([*self.root.glob("backups/*"), *self.root.glob("*.damaged-*")]):
             with contextlib.suppress(OSError, ValueError):
-                if memory_id.encode() in unseal(path.read_bytes(), self.cipher) and (
-                        not path.name.startswith("tombstones.")):
-                    found.append(f"backups/{path.name}")
+                if not path.name.startswith("tombstones.") and any(
+                        memory_id.encode() in unseal(data, self.cipher)
+                        for name, data in read_files(path) if name != "tombstones.json"):
+                    found.append(path.relative_to(self.root).as_posix())
         return found
 
     def describe_rooms(self) -> None:
@@ -4389,7 +4674,8 @@ class FileStore:
 
         All of it can be made again, so a busy or read-only store just skips it.
         """
-        foldable = self._journal_end and self._index_size() < _FOLD_ON_CLOSE
+        foldable = self._residue or self._journal_end and (
+            self._index_size() < _FOLD_ON_CLOSE or self._is_long())
         if not (foldable or self._unsaved_vectors or self._lag() != self._saved_lag):
             return
         try:
@@ -4398,6 +4684,8 @@ class FileStore:
                     self._fold()
                 if self._unsaved_vectors:
                     self._save_vectors()
+                if self._residue:
+                    self._purge()
                 self._save_search()
         except Locked:
             pass
@@ -4412,7 +4700,10 @@ class FileStore:
         """Save each part that lags far behind; name what it lags by in .search/state.json."""
         limit = max(64, len(self._rows) // 64)
         grams = self._parts["grams"]
-        if self.backend == "local" and grams.changed and self._index_size() < _FOLD_ON_CLOSE:
+        # Made of all texts again: at once for few, or when one is gone, else now and then.
+        if self.backend == "local" and self._index_size() < _FOLD_ON_CLOSE and (
+                len(grams.changed) > (limit if len(self._rows) > limit else 0)
+                or not grams.changed.keys() <= self._rows.keys()):
             vectors = {memory_id: {dim: round(weight, 6) for dim, weight in
                                    GramIndex._local.embed_query(self.text(memory_id)).items()}
                        for memory_id in self._rows}
@@ -4422,7 +4713,8 @@ class FileStore:
                 part.save(self.cipher)
         changed = {name: list(part.changed) for name, part in self._parts.items() if part.valid}
         self.write(".search/state.json", to_json({
-            "format": self._format, "index": self._check, "journal": self._journal_end,
+            "format": self._format, "index": self._check,
+            "journal": self._journal_mark(self._journal_end),
             "hot": self._hot, "changed": changed}))
         self._saved_lag = self._lag()
 
@@ -4431,12 +4723,23 @@ class FileStore:
         try:
             state = from_json(self.read(".search/state.json") or b"{}")
             complete = {"index", "journal", "hot", "changed"} <= state.keys()
-            return state if complete and state["format"] == self._format else {}
-        except (ValueError, AttributeError, KeyError):
+            same = complete and state["format"] == self._format and (
+                state["journal"] == self._journal_mark(state["journal"][0]))
+            return state if same and isinstance(state["changed"], dict) else {}
+        except (ValueError, AttributeError, LookupError, TypeError):
             return {}
+
+    def _journal_mark(self, end: int) -> list[int]:
+        """Return length and crc32 of the journal's first *end* bytes: is it still that one?"""
+        try:
+            data = (self.root / "index.journal").read_bytes()[:end]
+        except OSError:
+            data = b""
+        return [len(data), zlib.crc32(data)]
 
 
 _FOLD_AT_ONCE, _FOLD_ON_CLOSE = 262_144, 1_048_576           # bytes of index.json
+_BAD_LINE = "a damaged line of index.journal is left out"
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
@@ -4465,10 +4768,9 @@ def _id_of(row: bytes) -> str:
     return row[8:row.index(b'"', 8)].decode()
 
 
-def _touched(entry: dict[str, object], moment: str) -> dict[str, object]:
+def _touched(entry: dict[str, object]) -> dict[str, object]:
     """Count an access; every tenth raises the importance by one, up to 10."""
     entry["access_count"] += 1
-    entry["last_accessed"] = moment
     if entry["access_count"] % 10 == 0:
         entry["importance"] = min(entry["importance"] + 1, 10)
     return entry
@@ -4805,7 +5107,9 @@ class Operation:
     """One thing the memory does; the command line, HTTP and MCP are made from these.
 
     `handler(memory, **params)` returns records, mappings or lists; `show` turns that into
-    lines for a person. A destructive one takes `dry_run` and is asked before it runs.
+    lines for a person; a result may have an `exit_code`. A destructive one takes `dry_run` and
+    is asked before it runs. `open(root)` stands in for HermesLite where a broken config or a
+    missing key must not be in the way.
     """
     name: str
     help: str
@@ -4814,6 +5118,7 @@ class Operation:
     show: Callable[[object], Iterable[str]] | None = None
     writes: bool = False
     destructive: bool = False
+    open: Callable[..., HermesLite] | None = None
 
 
 class HermesLite:
@@ -4873,39 +5178,96 @@ class HermesLite:
         an unknown category or an importance outside 1 to 10; Refused for a text above
         storage.max_text_chars.
         """
-        draft = self._redacted(text, category, importance, verified, source, tuple(tags), agent,
-                               expires_at, meta or {}, deliberate)
+        draft = self._redacted(Draft(text, category, importance, bool(verified), source, (),
+                                     tuple(tags), agent, expires_at, meta or {}, deliberate))
         draft = self._gated(draft)
         with self._mutex, self.store.transaction():
             warnings = self._ask_tombstones(draft)
             twin, conflicts = self._compare(draft)
             memory = self._merged(twin, draft) if twin else self._fresh(draft)
             self.store.put(memory)
-            if self._batch is not None:
+            alone = self._batch is None
+            if not alone:
                 self._batch.append(memory)
-        warnings += self._after_write([memory]) if self._batch is None else ()
+        warnings += self._after_write([memory]) if alone else ()
         return Remembered(memory.id, twin is None, memory.room, draft.redacted, conflicts,
                           warnings)
 
-    def _redacted(self, text: str, category: str, importance: int, verified: bool,
-                  source: str | None, tags: tuple[str, ...], agent: str | None,
-                  expires_at: str | None, meta: Mapping[str, object],
-                  deliberate: bool) -> Draft:
+    def _redacted(self, raw: Draft) -> Draft:
         """Check and redact every field that a caller can fill."""
-        self.config.room_of(category)
-        if type(importance) is not int or not 1 <= importance <= 10:
-            raise UsageError(f"importance is {importance!r}; give a whole number from 1 to 10")
-        if expires_at is not None and parse_time(expires_at) is None:
-            raise UsageError(f"expires_at is {expires_at!r}; give a time such as 2026-12-31")
-        self._check_size(text)
+        self.config.room_of(self._clean(raw.category))
+        if type(raw.importance) is not int or not 1 <= raw.importance <= 10:
+            raise UsageError(f"importance is {self._quoted(raw.importance)}; give a whole number "
+                             "from 1 to 10")
+        if raw.expires_at is not None and parse_time(raw.expires_at) is None:
+            raise UsageError(f"expires_at is {self._quoted(raw.expires_at)}; give a time such as "
+                             "2026-12-31")
+        self._check_size(raw.content)
         labels: dict[str, None] = {}
         clean = functools.partial(self._clean, labels=labels)
-        return Draft(content=clean(text.strip()), category=category, importance=importance,
-                     verified=bool(verified), source=clean(source) if source else None,
-                     tags=tuple(clean(tag) for tag in tags),
-                     agent=clean(agent) if agent else None, expires_at=expires_at,
-                     meta=_deep(meta, clean), deliberate=deliberate,
-                     redacted=tuple(labels))
+        draft = replace(raw, content=clean(raw.content.strip()), meta=_deep(raw.meta, clean),
+                        source=clean(raw.source) if raw.source else None,
+                        tags=tuple(clean(tag) for tag in raw.tags),
+                        agent=clean(raw.agent) if raw.agent else None)
+        return replace(draft, redacted=tuple(labels))
+
+    def admit(self, record: Memory, *, replacing: bool = False) -> Remembered:
+        """Take over a record made elsewhere, through the door of remember.
+
+        Its dates, counters, unknown fields and, where it is free and safe, its id stay. A
+        near-duplicate is merged; Refused is what was forgotten, by its text or by its id.
+        *replacing* is a person's edit: it takes the place of the memory with its id as it is.
+        """
+        record = self._cleaned(record)
+        draft = self._gated(Draft(
+            record.content, record.category, record.importance, record.execution_verified,
+            record.source, record.redacted, record.tags, record.agent, record.expires_at,
+            record.meta, deliberate=replacing))
+        record = replace(record, content=draft.content, importance=draft.importance,
+                         redacted=draft.redacted, tags=draft.tags, meta=draft.meta)
+        with self._mutex, self.store.transaction():
+            old = self.store.get(record.id)
+            if not replacing and old is None and self.store.is_taken(record.id):
+                raise Refused("a memory of this id was removed and is not taken up again",
+                              "forgotten")
+            warnings = self._ask_tombstones(draft)
+            if replacing or old is not None and old.content == record.content:
+                twin, conflicts = None if replacing else old, ()
+            else:
+                twin, conflicts = self._compare(draft)
+            kept = self._merged(twin, draft) if twin else record if replacing else replace(
+                record, id=self._own_id(record.id))
+            alone, changed = self._batch is None, kept != twin
+            if changed:
+                self.store.put(kept)
+            if changed and not alone:
+                self._batch.append(kept)
+        warnings += self._after_write([kept]) if alone and changed else ()
+        return Remembered(kept.id, twin is None, kept.room, draft.redacted, conflicts, warnings)
+
+    def _cleaned(self, record: Memory) -> Memory:
+        """Redact every field of a record, hold category and room against config.yaml."""
+        self._check_size(record.content)
+        labels: dict[str, None] = {}
+        clean = functools.partial(self._clean, labels=labels)
+        row = {name: clean(value) if isinstance(value, str) else _deep(value, clean)
+               for name, value in replace(record, extra={}).entry().items()}
+        if row["category"] not in self.config["category_mapping"]:
+            row["category"] = "general"
+        if row["room"] not in self.config.rooms:
+            row["room"] = self.config.room_of(row["category"])
+        return Memory.from_entry({
+            **_deep(record.extra, clean), **row, "id": record.id,
+            "content": row["content"].strip(), "redacted": [*_union(row["redacted"], labels)],
+            "created_at": row["created_at"] or iso(self._clock())})
+
+    def _own_id(self, wanted: str) -> str:
+        """Return *wanted* when no disk and no reader can take it for another, else a new id."""
+        if (is_safe_id(wanted) and wanted == wanted.lower() == self._clean(wanted)
+                and not re.match(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|$)|.*\.$", wanted)
+                and not self.store.is_taken(wanted)):
+            return wanted
+        return new_id(self._clock(), self.store.is_taken)
 
     def _check_size(self, text: str) -> None:
         if not isinstance(text, str) or not text.strip("\0\ufeff\u200b \t\r\n\f\v\u3000\xa0"):
@@ -4922,6 +5284,10 @@ class HermesLite:
         if labels is not None:
             labels.update(dict.fromkeys(found))
         return clean
+
+    def _quoted(self, value: object) -> str:
+        """Return what a caller gave as an error may show it: redacted, short, in quotes."""
+        return repr(self._clean(str(value)[:1000])[:80])
 
     def redact(self, text: str) -> tuple[str, tuple[str, ...]]:
         """Apply this memory's rules: the built-in ones and those of config.yaml."""
@@ -5016,7 +5382,7 @@ class HermesLite:
         fails is left out and named in `degraded`. Each hit counts as an access.
         """
         query, k = self._check_query(query, top_k)
-        accept = self._in_room(self.config.check_room(room))
+        accept = self._in_room(self._room(room))
         degraded = list(self._embed())
         vectorizer, vector = self._query_vector(query, degraded)
         with self._mutex:
@@ -5048,8 +5414,11 @@ class HermesLite:
             raise UsageError("there is no query; give at least one word")
         k = self.config["retrieval"]["default_top_k"] if top_k is None else top_k
         if type(k) is not int or k < 1:
-            raise UsageError(f"top_k is {k!r}; give a whole number from 1 up")
+            raise UsageError(f"top_k is {self._quoted(k)}; give a whole number from 1 up")
         return query[:_QUERY_CHARS], min(k, 1_000_000)
+
+    def _room(self, room: str | None) -> str | None:
+        return None if room is None else self.config.check_room(self._clean(room))
 
     def _in_room(self, room: str | None) -> Callable[[str], bool] | None:
         if room is None:
@@ -5198,7 +5567,7 @@ class HermesLite:
             self.store.refresh()
             memory = self.store.get(memory_id)
         if memory is None:
-            raise NotFound(f"no memory has the id {self._clean(str(memory_id)[:80])!r}; "
+            raise NotFound(f"no memory has the id {self._quoted(memory_id)}; "
                            "`list` shows the ids there are")
         return memory
 
@@ -5228,7 +5597,7 @@ class HermesLite:
         Memories whose created_at cannot be read, or lies in the future, are of unknown age:
         they are reported and never pruned.
         """
-        room = self.config.check_room(room)
+        room = self._room(room)
         if dry_run:
             with self._mutex:
                 self.store.refresh()
@@ -5293,12 +5662,12 @@ class HermesLite:
              since: str | None = None, unverified: bool = False,
              limit: int | None = None) -> list[Memory]:
         """Return memories, newest first, that pass every filter given."""
-        room = self.config.check_room(room)
+        room = self._room(room)
         if category is not None:
-            self.config.room_of(category)
+            self.config.room_of(self._clean(category))
         start = parse_time(since)
         if since is not None and start is None:
-            raise UsageError(f"since is {since!r}; give a date such as 2026-08-17")
+            raise UsageError(f"since is {self._quoted(since)}; give a date such as 2026-08-17")
         with self._mutex:
             self.store.refresh()
             rows = [m for m in self.store if room in (None, m.room)
@@ -5348,7 +5717,7 @@ class HermesLite:
                         for name, kind, count in graph.top(top)]
             found = [self.store.get(memory_id) for memory_id in graph.memories(entity)]
         if not found:
-            raise NotFound(f"no memory mentions {self._clean(entity[:80])!r}; `graph` lists "
+            raise NotFound(f"no memory mentions {self._quoted(entity)}; `graph` lists "
                            "the entities there are")
         return [{"id": m.id, "content": m.content} for m in found[:top]]
 
@@ -5380,7 +5749,7 @@ class HermesLite:
             raise UsageError("there is no text to digest; give at least one sentence")
         most = self.config["digest"]["max_facts"] if max_facts is None else max_facts
         if type(most) is not int or most < 1:
-            raise UsageError(f"max_facts is {most!r}; give a whole number from 1 up")
+            raise UsageError(f"max_facts is {self._quoted(most)}; give a whole number from 1 up")
         digester = self._get_digester()
         facts = tuple(replace(fact, content=self._clean(fact.content))
                       for fact in digester.digest(self._clean(text), max_facts=most))
@@ -5443,12 +5812,7 @@ class HermesLite:
     def _personal_key(self) -> bytes:
         """Return the key under which personal numbers are hashed; made on first use."""
         path = self.root / ".personal_key"
-        key = _read_key(path)
-        if not key:
-            key = os.urandom(32).hex().encode()
-            make_folder(self.root)
-            write_atomic(path, key)
-        return key
+        return _read_key(path) or _keep_key(path, os.urandom(32).hex().encode())
 
     # -- systems ------------------------------------------------------------
 
@@ -5487,13 +5851,18 @@ def _union(one: Iterable[str], two: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*one, *two)))
 
 
-def _deep(value: object, clean: Callable[[str], str]) -> object:
-    """Apply *clean* to every string inside mappings and lists, keys too."""
+def _deep(value: object, clean: Callable[[str], str], key: str = "") -> object:
+    """Apply *clean* inside mappings and lists: to keys, and to values with their key in sight."""
     if isinstance(value, Mapping):
-        return {clean(str(key)): _deep(item, clean) for key, item in value.items()}
+        return {clean(str(name)): _deep(item, clean, f"{name}: ") for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_deep(item, clean) for item in value]
-    return clean(value) if isinstance(value, str) else plain(value)
+        return [_deep(item, clean, key) for item in value]
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        return plain(value)
+    bare = clean(str(value))
+    whole = clean(key + bare)                      # `password` says what `hunter2` does not
+    shown = whole.removeprefix(key) if whole.startswith(key) else bare
+    return plain(value) if shown == str(value) else shown
 
 
 def _ext_contents() -> Mapping[str, Mapping[str, str]]:
@@ -5585,6 +5954,9 @@ def _show_pruned(result: Pruned) -> Iterator[str]:
 
 
 def _show_forgotten(result: Forgotten) -> Iterator[str]:
+    if not isinstance(result, Forgotten):          # a selection tells itself
+        yield from result.lines()
+        return
     yield f"forgotten {result.id}"
     for name in result.backups:
         yield f"  an older copy is still in {name}"
@@ -5636,6 +6008,13 @@ def _digest(memory: HermesLite, *, text: str | None, file: str | None, apply: bo
     return memory.digest(text, apply=apply, max_facts=max, verified=verified)
 
 
+def _forget(memory: HermesLite, *, id: str | None, yes: bool, **more: object) -> object:
+    """Forget one id; a selection and --purge are the business of hermes_ext.care."""
+    if id and not any(more.values()):
+        return memory.forget(id)
+    return import_system("care").forget(memory, id=id, yes=yes, **more)
+
+
 def _init(memory: HermesLite) -> dict[str, object]:
     """Create the data root with a config.yaml of its own; what is there stays."""
     with memory.store.transaction():
@@ -5682,9 +6061,17 @@ OPERATIONS = (
               _show_memory),
     Operation("verify", "mark a memory as confirmed", lambda memory, id: memory.verify(id),
               (_ID,), lambda result: [f"verified {result.id}"], writes=True),
-    Operation("forget", "delete one memory at once", lambda memory, id, yes: memory.forget(id),
-              (_ID, Param("yes", bool, "accepted for compatibility", False)),
-              _show_forgotten, writes=True),
+    Operation("forget", "delete one memory, or a selection, at once", _forget, (
+        Param("id", str, "the memory's id", positional=True), _ROOM,
+        Param("query", str, "those in which all these words stand"),
+        Param("tag", str, "those with this tag"),
+        Param("source", str, "those from this source"),
+        Param("since", str, "those made on or after this date"),
+        Param("until", str, "those made on or before this date"),
+        Param("reason", str, "why; kept beside the id"),
+        Param("purge", bool, "rewrite the backups that still hold it, too", False),
+        Param("yes", bool, "do not only show what a selection takes", False)),
+        _show_forgotten, writes=True),
     Operation("prune", "archive and delete what has expired", HermesLite.prune, (_ROOM,),
               _show_pruned, writes=True, destructive=True),
     Operation("digest", "find what is worth keeping in a text", _digest, (
@@ -5758,8 +6145,10 @@ def _run(words: list[str]) -> int:
     root, as_json = arguments.pop("root", None), arguments.pop("json", False)
     for param in operation.params:
         arguments[param.name] = _read_value(param, arguments.get(param.name))
-    with HermesLite(root) as memory:
+    with (operation.open or HermesLite)(root) as memory:
         memory.store.progress = _progress if sys.stderr.isatty() else None
+        if "vault" in _ext_contents():             # notes edited by hand come first
+            import_system("vault").take_over(memory, operation.name)
         if operation.destructive:
             _confirm(memory, operation, arguments)
         result = operation.handler(memory, **arguments)
@@ -5767,7 +6156,7 @@ def _run(words: list[str]) -> int:
         sys.stdout.flush()
     for sentence in (*_warnings(result), *memory.take_notices()):
         _say(sentence)
-    return 0
+    return getattr(result, "exit_code", 0)
 
 
 def _command_of(words: Sequence[str]) -> str | None:
@@ -5839,7 +6228,7 @@ def _read_value(param: Param, word: object) -> object:
     """Turn the word of an argument into its value; - stands for standard input."""
     if param.kind is int and isinstance(word, str):
         return _whole_number(param, word)
-    return _read_stdin() if word == "-" and param.positional else word
+    return _read_stdin() if word == "-" and param.positional and param.kind is str else word
 
 
 def _whole_number(param: Param, word: str) -> int:
