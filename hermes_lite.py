@@ -2404,7 +2404,7 @@ def get_encryption(root: Path, config: Config) -> Cipher | None:
     if switch not in ("", "on", "off", "1", "0", "true", "false"):
         raise ConfigError(f"HERMES_ENCRYPT is {switch!r}; set it to on or off")
     if switch not in ("on", "1", "true"):
-        if sealed or any(is_ciphertext(_head(path)) for path in root.glob("backups/auto_*")):
+        if sealed or any(is_ciphertext(_head(path)) for path in root.glob("backups/auto_*.bak")):
             raise ConfigError(f"the data in {root} is encrypted; set HERMES_ENCRYPT=on (and "
                               "HERMES_MASTER_KEY, unless .master_key is there)")
         return None
@@ -2502,16 +2502,18 @@ def seal(data: bytes, cipher: Cipher | None) -> bytes:
 
 
 def read_files(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield (name, bytes) of a file, or of every file in a .tar.gz; ValueError when damaged."""
-    if not path.name.endswith(".tar.gz"):
+    """Yield (name, bytes) of a file, or of every file in a tar.gz; ValueError when damaged."""
+    with open(path, "rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
+    if not packed:
         yield path.name, path.read_bytes()
         return
     import tarfile
     try:
         with tarfile.open(path, "r:gz") as archive:
             for member in archive:
-                if not member.isfile():
-                    raise ValueError(f"{member.name!r} in it is not a plain file")
+                if not member.isfile() or member.size >= 1 << 32:
+                    raise ValueError(f"{member.name!r} in it is no plain file, or too large")
                 yield member.name, archive.extractfile(member).read()
     except (tarfile.TarError, EOFError, zlib.error) as problem:
         raise ValueError(f"the archive is damaged: {problem}") from None
@@ -3404,7 +3406,7 @@ class VectorCache:
             return
         self.dimension = size
         for name, value in entries:
-            self.dropped += not self.put(name, _decoded(value))
+            self.dropped += not self.put(name, _unpacked(value))
 
     def dump(self) -> bytes:
         """Return the file's bytes: about 5.5 KB a vector of 1,024 dimensions."""
@@ -3466,7 +3468,7 @@ class VectorCache:
         return [names[i] for i in numpy.flatnonzero(rough >= floor - 1e-4)]
 
 
-def _decoded(value: Any) -> Any:
+def _unpacked(value: Any) -> Any:
     """An entry of the file as numbers; anything unreadable as None."""
     if not isinstance(value, str):
         return value
