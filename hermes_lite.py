@@ -74,7 +74,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from difflib import SequenceMatcher
 from itertools import accumulate, islice
-from operator import add, itemgetter, sub
+from operator import add
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeVar
 
@@ -257,6 +257,8 @@ class Memory(_Record):
             raise ValueError("content is missing")
         known = {k: v for k, v in entry.items() if k in _SCHEMA or k in _OPTIONAL}
         for name in ("redacted", "tags"):
+            if not isinstance(known.get(name) or (), (list, tuple)):
+                raise ValueError(f"{name} is not a list")
             known[name] = tuple(str(item) for item in known.get(name) or ())
         if not isinstance(known.get("meta", {}), Mapping):
             raise ValueError("meta is not an object")
@@ -490,7 +492,10 @@ DEFAULTS: dict[str, dict[str, object]] = {
     "retrieval": {
         "default_top_k": 5, "min_score": 0.5, "time_decay_days": 90, "weight_importance": 0.4,
         "weight_frequency": 0.5, "weight_verified": 0.15, "boost_verified": 1.15,
-        "hot_threshold": 5, "hot_boost": 1.1, "stem": True, "rrf_k": 60},
+        "hot_threshold": 5, "hot_boost": 1.1, "stem": True, "grams": 2, "cues": True,
+        "stop_words": True, "bm25_k1": 1.2, "bm25_b": 0.4, "neighbours": 0.3,
+        "source_share": 0.3, "speaker": 0.7, "fusion": "minmax", "vector_weight": 0.4,
+        "local_vector_weight": 0.1, "rrf_k": 60},
     "pruning": {
         "unverified_retention_days": 7, "low_frequency_days": 30, "low_frequency_threshold": 3,
         "critical_importance": 10, "default_retention_days": 90},
@@ -505,6 +510,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
     "systems": {},
 }
 _CHOICES = {
+    "retrieval.fusion": ("minmax", "rrf"),
     "security.personal_numbers": ("off", "redact", "hash"),
     "vectors.backend": ("auto", "local", "jina", "siliconflow"),
     "rerank.backend": ("auto", "off", "siliconflow"),
@@ -598,7 +604,7 @@ def _read_env(path: Path, notices: list[str]) -> dict[str, str]:
     return found
 
 
-_SHIPPED_CRC = 0x498eba52         # of the shipped config.yaml, which says what DEFAULTS says
+_SHIPPED_CRC = 0x5a63f9c8         # of the shipped config.yaml, which says what DEFAULTS says
 
 
 def _read_yaml(path: Path, notices: list[str]) -> dict[str, dict[str, object]]:
@@ -841,7 +847,7 @@ pem_more = (?:[\s\"'+,>|#*;]|\\+[nrt\"']){0,20}[A-Za-z0-9+/=]{40}
 personal = (?<![A-Za-z0-9])(?:(?P<id_number>[1-9]\d{16}[\dXx])|(?P<phone>(?:(?:\+
     |00)86[ \-]?)?1[3-9]\d(?:[ \-]?\d{4}){2}|\+\d{1,3}(?:[ \-]?\d{2,5}){2,4}|0\d{2,3}-\d{7,8})|
     (?P<bank_card>\d(?:[ \-]?\d){12,18}))(?![A-Za-z0-9]|-\d)
-session_id = session(?:[_.\- ]?id)?\W{0,3}[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}
+session_id = session(?:[_.\- ]?id)?\W{0,3}[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|^mem_\d{8}_\d{6}_[0-9a-f]{4,12}$
 placeholder = \[已脱敏:[a-z0-9_]{1,30}\]
 """
 # Words that make a value, a key or a prefix harmless: parts of a key behind its label (as in
@@ -1376,21 +1382,24 @@ def _patterns() -> tuple[re.Pattern[str], ...]:
                        "\u2060-\u206f\ufe00-\ufe0f\ufeff]"))
 
 
-def tokenize_terms(text: str, *, stem: bool = False) -> list[str]:
+def tokenize_terms(text: str, *, stem: bool = False, grams: int = 3,
+                   cues: bool = False) -> list[str]:
     """Terms of *text*, repeats kept: words, and 1-, 2- and 3-grams of scripts without blanks.
 
     Spelling is folded first (NFKC, case, invisible characters), so `ＡＰＩ` is `api` and `ß` is
     `ss`.  `CT2024-0876` gives the whole and each part; `v1.2` gives `1.2` as well.  Where a word
     touches a run (`D盘`), the word is also glued to one and to two characters of that run.
-    *stem* cuts English and German endings off plain words; notes and queries must agree on it.
+    *stem* cuts English and German endings off plain words; *grams* = 2 leaves the 3-grams out;
+    *cues* adds days and speakers (`cues_of`); notes and queries must agree on all of them.
     Linear in the text: about 30 us for 120 mixed characters, 160 terms.
     """
     runs, words, _, unseen = _patterns()
     if not text.isascii():
         text = unicodedata.normalize("NFKC", unseen.sub("", text)).replace("’", "'")
         text = unicodedata.normalize("NFKC", text.casefold())
-    pieces = [*runs.split(text.lower()), ""]         # words, run, words, run, ..., words, ""
-    terms: list[str] = []
+    text = text.lower()
+    pieces = [*runs.split(text), ""]                 # words, run, words, run, ..., words, ""
+    terms: list[str] = cues_of(text) if cues else []
     before = ""                                      # the run that these words follow
     for part, run in zip(pieces[::2], pieces[1::2]):
         found = words.findall(part)
@@ -1403,9 +1412,73 @@ def tokenize_terms(text: str, *, stem: bool = False) -> list[str]:
         pairs = [*map(add, run, run[1:])]
         terms += run
         terms += pairs
-        terms += map(add, pairs, run[2:])
+        if grams > 2:
+            terms += map(add, pairs, run[2:])
         before = run
     return terms
+
+
+_MONTHS = ("january januar jan|february februar feb|march märz mar|april apr|may mai|june juni jun|"
+           "july juli jul|august aug|september sept sep|october oktober oct okt|november nov|"
+           "december dezember dec dez")
+
+
+@functools.cache
+def _cue_patterns() -> tuple[re.Pattern[str], re.Pattern[str], dict[str, int]]:
+    months = {name: n for n, row in enumerate(_MONTHS.split("|"), 1) for name in row.split()}
+    name = "(" + "|".join(sorted(months, key=len, reverse=True)) + ")"
+    day = r"([0-9]{1,2})"
+    return (re.compile(rf"\b[0-9]{{4}}-{day}-{day}\b|(?<![0-9]){day} ?月 ?{day} ?[日号]|"
+                       rf"\b{name}\.? {day}(?:st|nd|rd|th)?\b|\b{day}(?:st|nd|rd|th|\.)?"
+                       rf"(?: of)? {name}\b"),
+            re.compile(r"(?:\[[^\]\n]{1,40}\] *)?([^\W\d_][^\W_]*(?: [^\W_]+)?) ?:(?!/)"), months)
+
+
+def cues_of(text: str) -> list[str]:
+    """Days as `@4-27`, from 2026-04-27, 4月27日, April 27 or 27. April; who speaks as `mel:`.
+
+    Speaks: *text*, in lower case, begins with `Mel:`, maybe after a bracket such as a date.
+    """
+    days, label, months = _cue_patterns()
+    found = []
+    for m in days.finditer(text):
+        groups = [g for g in m.groups() if g]
+        month, day = groups[::-1] if m[8] else groups
+        found.append(f"@{months.get(month) or int(month)}-{int(day)}")
+    speaker = label.match(text)
+    return found + [f"{word}:" for word in speaker[1].split()] if speaker else found
+
+
+_STOP_WORDS = frozenset("""a an the and or but if of at by for with about to from in on into than that
+    this these those there here is am are was were be been being have has had having do does did
+    doing done will would shall should can could might must i me my mine myself we our you your he
+    him his she her it its they them their what which who whom whose when where why how as so
+    very just any some such other each both all more most s t d ll m re ve don didn doesn isn
+    wasn aren ain because until while during der das dem des ein eine einer einem einen eines und
+    oder aber wenn von zu zum zur im auf aus bei mit nach über um für durch wie ist sind waren
+    bist sein wird werden wurde wurden haben hatte hatten habe kann können konnte soll sollte
+    muss musste wollte ich mich mir mein meine meinen du dich dir dein deine er ihn ihm sie ihr
+    ihre ihren es uns unser unsere wir euch sich welche welcher welches welchen wer wen wem wann
+    wo warum wieso dass daß ob dies diese dieser dieses diesem diesen auch nur noch schon sehr
+    denn doch vom ins""".split())
+_STOP_CHARACTERS = frozenset("的了是在我你他她它们吗呢吧啊么什哪谁怎和与及或也都就这那有很被把对给请个些为")
+_FIRST_PERSON = frozenset("i me my 我 ich mich mir mein".split())
+_USER_LABELS = "user:", "用户:"
+
+
+@functools.cache
+def _stop_terms() -> frozenset[str]:
+    return _STOP_WORDS | frozenset(map(_stem, _STOP_WORDS))
+
+
+def query_terms(terms: list[str]) -> list[str]:
+    """Leave out the terms that say nothing of the matter; a query of such alone stays whole.
+
+    English, German and Chinese; words that another of them needs (war, die, hat, us) stay in.
+    """
+    stop = _stop_terms()
+    return [term for term in terms if term.partition("'")[0] not in stop
+            and not _STOP_CHARACTERS.issuperset(term)] or terms
 
 
 def _word_terms(word: str, stem: bool) -> list[str]:
@@ -1758,8 +1831,12 @@ class DuplicateIndex:
         mine, found = normalise(text), []
         if len(mine) < SHORTEST_DUPLICATE:
             return found
+        # Long texts of one language share their pairs: only common runs are worth a ratio.
+        runs = {mine[i:i + 8] for i in range(len(mine) - 7)} if len(mine) > 300 else set()
         for key in self.candidates(text)[:-10 * most - 1:-1]:
             theirs = normalise(get_text(key))
+            if runs and sum(theirs[i:i + 8] in runs for i in range(len(theirs))) < len(runs) // 4:
+                continue
             if (len(found) < most and _ratio_bound(mine, theirs) >= DUPLICATE_RATIO
                     and _ratio(mine, theirs) >= DUPLICATE_RATIO):
                 found.append(key)
@@ -2180,7 +2257,9 @@ def _is_within(inner: Iterable[str], outer: Iterable[str]) -> bool:
 def make_folder(path: Path) -> None:
     """Create *path* and its parents, mode 0700; an existing folder keeps its mode."""
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (*reversed(path.parents), path):     # mkdir's own `parents` go by umask
+            if not folder.is_dir():
+                folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as problem:
         raise _storage_error(problem, path) from None
 
@@ -2508,6 +2587,7 @@ def read_files(path: Path) -> Iterator[tuple[str, bytes]]:
     if not packed:
         yield path.name, path.read_bytes()
         return
+    import gzip
     import tarfile
     try:
         with tarfile.open(path, "r:gz") as archive:
@@ -2515,7 +2595,9 @@ def read_files(path: Path) -> Iterator[tuple[str, bytes]]:
                 if not member.isfile() or member.size >= 1 << 32:
                     raise ValueError(f"{member.name!r} in it is no plain file, or too large")
                 yield member.name, archive.extractfile(member).read()
-    except (tarfile.TarError, EOFError, zlib.error) as problem:
+            while archive.fileobj.read(1 << 20):   # to the checksum at its end
+                pass
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as problem:
         raise ValueError(f"the archive is damaged: {problem}") from None
 
 
@@ -2625,12 +2707,13 @@ class BM25Index:
     """Okapi BM25 over short notes, in memory, changed in place and saved as one flat buffer.
 
     A note added later is newer and wins ties.  *tokenize* must stay the same function for an
-    index and all that it dumps.  6 to 9 KB of memory a note of 120 characters.  Not for threads.
+    index and all that it dumps; *narrow* picks the terms of a query that count.  6 to 9 KB of memory a note of 120 characters.  Not for threads.
     """
 
     def __init__(self, k1: float = 1.5, b: float = 0.75,
-                 tokenize: Callable[[str], list[str]] = tokenize_terms) -> None:
-        self.k1, self.b, self._tokenize = k1, b, tokenize
+                 tokenize: Callable[[str], list[str]] = tokenize_terms, *,
+                 narrow: Callable[[list[str]], list[str]] = list) -> None:
+        self.k1, self.b, self._tokenize, self._narrow = k1, b, tokenize, narrow
         self._docs: dict[str, int] = {}          # key -> document number, oldest first
         self._keys: list[str] = []               # document number -> key; numbers only grow
         self._lengths = array("I")
@@ -2719,10 +2802,51 @@ class BM25Index:
         found = find.all() if k is None else find.best(k)
         return [(self._keys[doc], score) for score, doc in sorted(found, reverse=True)]
 
+    def in_context(self, query: str, found: Sequence[tuple[str, float]], *,
+                   source: Callable[[str], object], neighbours: float, share: float,
+                   speaker: float) -> list[tuple[str, float]]:
+        """Rank what `search` found again, by what stands beside each note; best first.
+
+        A note gets *neighbours* x (1, 2/3, 1/3) of the scores one, two and three places away in
+        its *source* (None: it stands alone), and may be found by them only.  One that begins
+        with a name that is in the query, or that the user says where the query says "I", counts
+        1 + *speaker* times.  Then each gets its source's part: the sum of its best three, the
+        largest sum being worth *share* x the best score.
+        """
+        if not found:
+            return []
+        own = {self._docs[key]: score for key, score in found}
+        where: dict[int, object] = {}
+        for doc in own:
+            where[doc] = mine = source(self._keys[doc])
+            for other in range(doc - 3, doc + 4) if mine is not None else ():
+                if other not in where and self._is_alive(other) and source(
+                        self._keys[other]) == mine:
+                    where[other] = mine
+        own = {**_Find(self, self._weigh(query), None, {}).scores(where.keys() - own), **own}
+        numbers = map(self._number, _labels(tokenize_terms(query)))
+        said = [self._list(number) for number in numbers if number is not None]
+        groups: dict[object, list[float]] = {}
+        total: dict[int, float] = {}
+        for doc, score in own.items():
+            mine = where[doc]
+            for away in (-3, -2, -1, 1, 2, 3) if mine is not None else ():
+                if where.get(doc + away) == mine:
+                    score += neighbours * (4 - abs(away)) / 3 * own[doc + away]
+            total[doc] = score * (1 + speaker * any(_place(docs, doc) >= 0 for docs in said))
+            groups.setdefault(mine or doc, []).append(total[doc])
+        sums = {name: sum(heapq.nlargest(3, scores)) for name, scores in groups.items()}
+        scale = share * max(total.values()) / max(sums.values())
+        ranked = [(score + scale * sums[where[doc] or doc], doc) for doc, score in total.items()]
+        return [(self._keys[doc], score) for score, doc in sorted(ranked, reverse=True)]
+
+    def _is_alive(self, doc: int) -> bool:
+        return 0 <= doc < len(self._keys) and self._docs.get(self._keys[doc]) == doc
+
     def _weigh(self, query: str) -> list[_Term]:
         """What is known of each term of the query, in its order; absent ones are left out."""
         found = []
-        for term, count in Counter(self._tokenize(query)).items():
+        for term, count in Counter(self._narrow(self._tokenize(query))).items():
             number = self._number(term)
             docs = _NONE if number is None else self._list(number)
             if docs:
@@ -2757,7 +2881,8 @@ class BM25Index:
 
     @classmethod
     def load(cls, buffer: bytes | memoryview, *,
-             tokenize: Callable[[str], list[str]] = tokenize_terms) -> BM25Index:
+             tokenize: Callable[[str], list[str]] = tokenize_terms,
+             narrow: Callable[[list[str]], list[str]] = list) -> BM25Index:
         """Open what `dump` wrote, in place: bytes, a memoryview, or an mmap kept open meanwhile.
 
         Reads the checksum, the keys and the lengths now, lists when they are asked for.  A buffer
@@ -2765,7 +2890,7 @@ class BM25Index:
         """
         base = _Base()
         k1, b, keys, lengths = base.read(buffer)
-        index = cls(k1, b, tokenize)
+        index = cls(k1, b, tokenize, narrow=narrow)
         index._base, index._keys, index._lengths = base, keys, array("I", lengths)
         index._lists = [None] * base.terms
         index._docs = dict(zip(keys, range(len(keys))))
@@ -2814,6 +2939,18 @@ class BM25Index:
         sizes = [memoryview(part).nbytes for part in parts]
         body = b"".join((_HEAD.pack(_BM25_MAGIC, 0, *sizes)[12:], *parts))
         return b"".join((_HEAD.pack(_BM25_MAGIC, zlib.crc32(body), *sizes)[:12], body))
+
+
+def _labels(terms: list[str]) -> list[str]:
+    """The labels under which a query looks for what somebody said."""
+    return [*(f"{term}:" for term in dict.fromkeys(terms)),
+            *(_USER_LABELS if not _FIRST_PERSON.isdisjoint(terms) else ())]
+
+
+def _place(docs: array[int], doc: int) -> int:
+    """Return where *doc* stands in an ascending list, -1 when it does not."""
+    at = bisect_left(docs, doc)
+    return at if at < len(docs) and docs[at] == doc else -1
 
 
 class _Term(NamedTuple):
@@ -2928,6 +3065,18 @@ class _Find:
                 if len(best) > k:
                     heapq.heappop(best)
         return best
+
+    def scores(self, docs: Iterable[int]) -> dict[int, float]:
+        """The plain scores of some notes, looked up in the lists of the terms."""
+        scores = dict.fromkeys(sorted(docs), 0.0)
+        for term in self.terms:
+            several = term.pairs[::2]
+            for doc in scores:
+                if _place(term.docs, doc) >= 0:
+                    at = _place(several, doc)
+                    tf = term.pairs[2 * at + 1] if at >= 0 else 1
+                    scores[doc] += term.weight * self.parts.part(tf, self.lengths[doc])
+        return scores
 
     def score(self, doc: int) -> float:
         counts = Counter(filter(self.numbers.__contains__, self.index._tokens_of(doc)))
@@ -3208,6 +3357,7 @@ class _Client:
 
 
 def _host(url: str) -> str | None:
+    from urllib.parse import urlsplit
     try:
         parts = urlsplit(url)
     except ValueError:                              # brackets that hold no IPv6 address
@@ -3220,6 +3370,7 @@ def _retry_after(value: str | None) -> float:
     try:
         seconds = float(value or 0)
     except ValueError:
+        from email.utils import parsedate_to_datetime
         try:
             seconds = parsedate_to_datetime(value).timestamp() - time.time()
         except (TypeError, ValueError):
@@ -3597,6 +3748,21 @@ def rrf_merge(rankings: Sequence[Sequence[str]], k: int = 60) -> list[tuple[str,
     return sorted(scores.items(), key=lambda row: (-row[1], min(ranks[row[0]])))
 
 
+def minmax_merge(arms: Iterable[tuple[Sequence[tuple[str, float]], float]]
+                 ) -> list[tuple[str, float]]:
+    """Fuse arms of (id, score) into (id, score), best first; each arm comes with its weight.
+
+    score = sum of weight x score / the arm's best; an arm without scores counts 1 / rank. Ties
+    go to the id seen first.
+    """
+    sums: dict[str, float] = {}
+    for arm, weight in arms:
+        best = max((score for _, score in arm), default=0.0)
+        for rank, (name, score) in enumerate(arm, 1):
+            sums[name] = sums.get(name, 0.0) + weight * (score / best if best > 0 else 1 / rank)
+    return sorted(sums.items(), key=lambda row: -row[1])
+
+
 class Reranker(Protocol):
     """Scores texts against a query with a model that reads both at once."""
 
@@ -3795,15 +3961,12 @@ _FRONTMATTER = ("id", "category", "room", "importance", "execution_verified", "a
 
 def _yaml_scalar(value: object) -> str:
     """Write a value as YAML that reads back the same; what could mean more is quoted."""
-    if value is None:
-        return "null"
-    if not isinstance(value, str):
-        return json.dumps(value, ensure_ascii=True)
-    plain_text = re.fullmatch(r"[^\W\d_][^\x00-\x1f\x7f-\x9f:#\u2028\u2029\ufeff'\"]*", value)
-    if plain_text and value == value.strip() and value.lower() not in _YAML_WORDS:
-        return value
-    if re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", value):
-        return value
+    if isinstance(value, str):
+        bare = re.fullmatch(r"[^\W\d_][^\x00-\x1f\x7f-\x9f:#\u2028\u2029\ufeff'\"]*", value)
+        if bare and value == value.strip() and value.lower() not in _YAML_WORDS:
+            return value
+        if re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", value):
+            return value
     quoted = json.dumps(value, ensure_ascii=False)
     return re.sub(r"[\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff]",
                   lambda found: f"\\u{ord(found[0]):04x}", quoted)
@@ -3846,8 +4009,10 @@ def read_markdown(text: str) -> dict[str, object]:
             "content": text[parts.end():].removeprefix("\n").removesuffix("\n")}
 
 
-def _read_block(lines: Sequence[str]) -> object:
-    """Read the part of YAML that frontmatter uses; a mapping, a list, or None when empty."""
+def _read_block(lines: Sequence[str], depth: int = 0) -> object:
+    """Read the part of YAML that frontmatter uses: a mapping, or a list."""
+    if depth > 20:
+        raise ValueError("the frontmatter is nested too deeply")
     fields: dict[str, object] = {}
     items: list[object] = []
     lines = [line for line in lines if line.strip() and not line.startswith("#")]
@@ -3861,15 +4026,18 @@ def _read_block(lines: Sequence[str]) -> object:
         inner = [line[width:] for line in inner]
         if lines[0].startswith("- "):
             item = lines[at][1:].strip()
-            items.append(_read_block([item, *inner]) if inner else _read_scalar("", item))
+            items.append(_read_block([item, *inner], depth + 1) if inner else
+                         _read_scalar("", item))
             continue
-        found = re.match(r"""("(?:[^"\\]|\\.)*"|[^\s"'\[{#][^:]*?)\s*:(?:\s+(.*))?$""", lines[at])
-        if found is None:
+        quoted = re.match(r'"(?:[^"\\]|\\.)*"(?=\s*:)', lines[at])
+        start = quoted.end() if quoted else 0
+        name, colon, value = (lines[at][start:].strip() + " ").partition(": ")
+        if not colon or not quoted and name[:1] in ("", "[", "{", "\""):
             raise ValueError("a line of the frontmatter cannot be read")
-        name = str(_read_scalar("id", found[1]))
-        value = (found[2] or "").strip()
+        name = str(_read_scalar("id", quoted[0] if quoted else name.strip()))
+        value = value.strip()
         fields[name] = (_read_scalar(name, value) if not inner else
-                        _read_block(inner) if not value else
+                        _read_block(inner, depth + 1) if not value else
                         (" " if value[0] == ">" else "\n").join(inner) if value[0] in "|>" else
                         _read_scalar(name, " ".join([value, *map(str.strip, inner)])))
     return items or fields
@@ -3883,7 +4051,7 @@ def _read_scalar(name: str, value: str) -> object:
         return value[1:-1].replace("''", "'")
     if re.fullmatch(r"\[[^\[\]{}\"']*\]", value):
         return [_read_scalar("", item.strip()) for item in value[1:-1].split(",") if item.strip()]
-    value = re.sub(r"\s+#.*", "", value)
+    value = value.partition(" #")[0].rstrip()
     return {"null": None, "~": None, "": None, "true": True, "false": False}.get(
         value.lower(), value)
 
@@ -3891,8 +4059,9 @@ def _read_scalar(name: str, value: str) -> object:
 def _fitted(name: str, value: object) -> object:
     """Return what a person may have written in the type of its field, None where it has none."""
     if name in ("redacted", "tags"):
-        parts = re.split(r"\s*,\s*|\s+(?=#)", value) if isinstance(value, str) else value
-        return [str(part) for part in parts if part] if isinstance(parts, list) else []
+        parts = value.replace(" #", ",#").split(",") if isinstance(value, str) else value
+        return [str(part).strip() if parts is not value else str(part)
+                for part in parts if part] if isinstance(parts, list) else []
     allowed = _SCHEMA.get(name, (str,) if name in _OPTIONAL and name != "meta" else None)
     if name == "meta":
         return value if isinstance(value, dict) else None
@@ -4000,13 +4169,17 @@ class FileStore:
         self._residue = False                      # what was removed may stand in derived files
         self._vectors: VectorCache | None = None
         self._unsaved_vectors = 0
-        stem = bool(config["retrieval"]["stem"])
-        self._format = f"{__version__} stem={stem}"
-        tokens = functools.partial(tokenize_terms, stem=stem)
+        how = config["retrieval"]
+        self._format = f"{__version__} 2 " + " ".join(f"{name}={how[name]}" for name in (
+            "stem", "grams", "cues", "bm25_k1", "bm25_b"))
+        tokens = functools.partial(tokenize_terms, stem=bool(how["stem"]), grams=how["grams"],
+                                   cues=bool(how["cues"]))
+        narrow = query_terms if how["stop_words"] else list
         folder = root / ".search"
         self._parts = {
-            "words": _Part(folder / "words.bin", lambda: BM25Index(tokenize=tokens),
-                           lambda data: BM25Index.load(data, tokenize=tokens)),
+            "words": _Part(folder / "words.bin", lambda: BM25Index(
+                float(how["bm25_k1"]), float(how["bm25_b"]), tokens, narrow=narrow),
+                           lambda data: BM25Index.load(data, tokenize=tokens, narrow=narrow)),
             "twins": _Part(folder / "twins.bin", DuplicateIndex, DuplicateIndex.load),
             "grams": _Part(folder / "grams.bin", GramIndex, GramIndex.load),
             "graph": _Part(root / "graph.json", GraphStore, GraphStore.load)}
@@ -4069,11 +4242,21 @@ class FileStore:
             self._check_key()
         self.refresh()
         self._cut_torn_tail()
+        if self._seen[0] is None:                  # so that a missing one is a lost one
+            self.write("index.json", _join_rows(self._rows.values()))
+            self._seen = (_stamp(self.root / "index.json"), self._seen[1])
         for memory_id in list(self._unmirrored):   # of a process that was killed
             there = (self.root / "store" / f"{memory_id}.md").exists()
             if there == (memory_id in self._rows):
                 del self._unmirrored[memory_id]
                 self._counted[memory_id] = None    # its file may be older: when folding
+        if self._residue:
+            self._fold()
+            self._purge()
+
+    def behind(self) -> frozenset[str]:
+        """Return the ids whose Markdown file may be older than the record, as after a kill."""
+        return frozenset(self._unmirrored)
 
     def put(self, memory: Memory) -> None:
         """Add a memory, or replace the one with its id."""
@@ -4166,21 +4349,26 @@ class FileStore:
         """Return the keyed hash under which a removed text is known; the text is not kept."""
         import hashlib
         import hmac
-        if not self._tomb_key:                     # another process may have made it
-            here, self._tombs = self._tombs, {}
-            self._read_tombs()
-            self._tombs.update(here)
+        self._find_tomb_key()
         if not self._tomb_key:                     # on the disk before the first hash is
             self._tomb_key = os.urandom(32).hex()
             write_atomic(self.root / "tombstones.json", self._tombs_file())
         return hmac.new(self._tomb_key.encode(), normalise(text).encode("utf-8", "replace"),
                         hashlib.sha256).hexdigest()[:40]
 
+    def _find_tomb_key(self) -> None:
+        """Read the key where another process has made it since index.json was read."""
+        if not self._tomb_key:
+            here = self._tombs
+            self._read_tombs()
+            self._tombs.update(here)
+
     def _tombs_file(self) -> bytes:
         return to_json({"version": 1, "key": self._tomb_key, "tombstones": self._tombs}) + b"\n"
 
     def _save_tombs(self) -> None:
         """Write the tombstones twice, so that losing one file brings nothing back."""
+        self._find_tomb_key()
         if self._tomb_key and self._tombs_file() != self._tombs_saved:
             self._tombs_saved = self._tombs_file()
             make_folder(self.root / "backups")
@@ -4209,9 +4397,22 @@ class FileStore:
 
     def search_words(self, query: str, k: int, *,
                      accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
-        """Rank by BM25; hot memories count hot_boost times."""
-        boost = dict.fromkeys(self._hot, float(self.config["retrieval"]["hot_boost"]))
-        return self._parts["words"].open(self).search(query, k, accept=accept, boost=boost)
+        """Rank by BM25 and by what stands beside; hot memories count hot_boost times."""
+        how = self.config["retrieval"]
+        boost = dict.fromkeys(self._hot, float(how["hot_boost"]))
+        index = self._parts["words"].open(self)
+        found = index.search(query, k, accept=accept, boost=boost)
+        if not found or not (how["neighbours"] or how["source_share"] or how["speaker"]):
+            return found
+        return index.in_context(
+            query, found, neighbours=how["neighbours"], share=how["source_share"],
+            speaker=how["speaker"], source=lambda memory_id: None if accept and not accept(
+                memory_id) else self._source(memory_id))[:k]
+
+    def _source(self, memory_id: str) -> bytes | None:
+        """Read the source off a row, without parsing it: content has no quote unescaped."""
+        source = self._rows[memory_id].split(b', "source": ', 1)[1].split(b', "created_at"', 1)[0]
+        return None if source == b"null" else source
 
     def search_vectors(self, vectorizer: Vectorizer, query: Vector, k: int, *,
                        accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
@@ -4343,7 +4544,7 @@ class FileStore:
             data = path.read_bytes()
         except FileNotFoundError:
             remains = any(self.root.glob("store/*.md")) or any(self.root.glob("backups/auto_*"))
-            return self._recover(b"") if remains else _join_rows(())
+            return self._recover(None) if remains else _join_rows(())
         except OSError as problem:
             raise StorageError(f"cannot read {path}: {problem.strerror}; mend its owner or "
                                "mode") from None
@@ -4432,7 +4633,7 @@ class FileStore:
 
     # -- recovery -----------------------------------------------------------
 
-    def _recover(self, damaged: bytes) -> bytes:
+    def _recover(self, damaged: bytes | None) -> bytes:
         """Rebuild the index from what is left and say from where; DamagedData when nothing is.
 
         The first to hold an id wins: whole lines of the damaged file, the Markdown mirror,
@@ -4445,7 +4646,7 @@ class FileStore:
         self._read_tombs()
         found: dict[str, Memory] = {}
         counts, gone = [], {tomb["id"] for tomb in self._tombs.values()}
-        for source, memories in (("the damaged file", self._salvage(damaged)),
+        for source, memories in (("the damaged file", self._salvage(damaged or b"")),
                                  ("the Markdown mirror", self._from_mirror()),
                                  ("the newest good backup", self._from_backup())):
             fresh = {m.id: m for m in memories if m.id not in found and m.id not in gone}
@@ -4456,7 +4657,7 @@ class FileStore:
             raise DamagedData(f"{path} cannot be read and there is no mirror and no backup to "
                               "recover from; it was left as it is: put a good copy in its "
                               "place, or move it away to start empty")
-        aside = _put_aside(path) if damaged else "it was missing"
+        aside = "it was missing" if damaged is None else _put_aside(path)
         self.notices.append(f"index.json was damaged ({aside}); recovered "
                             f"{', '.join(counts) or 'nothing'}")
         data = _join_rows(to_json(found[key].entry()) for key in sorted(found))
@@ -4599,7 +4800,7 @@ class FileStore:
                 self.write("vectors.json", to_json({**content, "vectors": kept}))
         except (ValueError, LookupError, TypeError, AttributeError):
             pass                                   # no cache, or none that can be compared
-        self._save_search()
+        self._save_search(vectors=False)
         self._residue = False
 
     def _back_up(self) -> None:
@@ -4645,7 +4846,8 @@ class FileStore:
             with contextlib.suppress(OSError, ValueError):
                 if not path.name.startswith("tombstones.") and any(
                         memory_id.encode() in unseal(data, self.cipher)
-                        for name, data in read_files(path) if name != "tombstones.json"):
+                        for name, data in read_files(path) if not name.startswith(
+                            (".state_", "tombstones.", "MANIFEST."))):
                     found.append(path.relative_to(self.root).as_posix())
         return found
 
@@ -4689,7 +4891,7 @@ class FileStore:
                 if self._residue:
                     self._purge()
                 self._save_search()
-        except Locked:
+        except (Locked, ConfigError):              # or another key is in use by now
             pass
         except StorageError as problem:
             if problem.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
@@ -4698,18 +4900,17 @@ class FileStore:
     def _lag(self) -> int:
         return sum(len(part.changed) for part in self._parts.values())
 
-    def _save_search(self) -> None:
+    def _save_search(self, *, vectors: bool = True) -> None:
         """Save each part that lags far behind; name what it lags by in .search/state.json."""
         limit = max(64, len(self._rows) // 64)
         grams = self._parts["grams"]
-        # Made of all texts again: at once for few, or when one is gone, else now and then.
-        if self.backend == "local" and self._index_size() < _FOLD_ON_CLOSE and (
-                len(grams.changed) > (limit if len(self._rows) > limit else 0)
-                or not grams.changed.keys() <= self._rows.keys()):
-            vectors = {memory_id: {dim: round(weight, 6) for dim, weight in
-                                   GramIndex._local.embed_query(self.text(memory_id)).items()}
-                       for memory_id in self._rows}
-            self.write("vectors.json", to_json({"backend": "local", "vectors": vectors}))
+        # Made of all texts again: at once for few, else now and then; `_purge` takes from it.
+        if vectors and self.backend == "local" and self._index_size() < _FOLD_ON_CLOSE and (
+                len(grams.changed) > (limit if len(self._rows) > limit else 0)):
+            made = {memory_id: {dim: round(weight, 6) for dim, weight in
+                                GramIndex._local.embed_query(self.text(memory_id)).items()}
+                    for memory_id in self._rows}
+            self.write("vectors.json", to_json({"backend": "local", "vectors": made}))
         for part in self._parts.values():
             if part.index is not None and (not part.valid or len(part.changed) > limit):
                 part.save(self.cipher)
@@ -5137,8 +5338,9 @@ class HermesLite:
                  clock: Callable[[], datetime] = utc_now) -> None:
         self.root = find_root(root)
         self.config = config or load_config(self.root)
+        check_rules(self._own_rules())
         self._clock, self._mutex = clock, threading.RLock()
-        self.store = store or FileStore(
+        self.store = store if store is not None else FileStore(
             self.root, self.config, cipher=get_encryption(self.root, self.config), clock=clock)
         self.notices = self.config.notices + self.store.notices
         self.store.notices = self.notices
@@ -5253,15 +5455,15 @@ class HermesLite:
         labels: dict[str, None] = {}
         clean = functools.partial(self._clean, labels=labels)
         row = {name: clean(value) if isinstance(value, str) else _deep(value, clean)
-               for name, value in replace(record, extra={}).entry().items()}
+               for name, value in replace(record, id="", extra={}).entry().items()}
         if row["category"] not in self.config["category_mapping"]:
             row["category"] = "general"
         if row["room"] not in self.config.rooms:
             row["room"] = self.config.room_of(row["category"])
-        return Memory.from_entry({
-            **_deep(record.extra, clean), **row, "id": record.id,
+        return replace(Memory.from_entry({
+            **_deep(record.extra, clean), **row, "id": "new",
             "content": row["content"].strip(), "redacted": [*_union(row["redacted"], labels)],
-            "created_at": row["created_at"] or iso(self._clock())})
+            "created_at": row["created_at"] or iso(self._clock())}), id=record.id)
 
     def _own_id(self, wanted: str) -> str:
         """Return *wanted* when no disk and no reader can take it for another, else a new id."""
@@ -5291,12 +5493,14 @@ class HermesLite:
         """Return what a caller gave as an error may show it: redacted, short, in quotes."""
         return repr(self._clean(str(value)[:1000])[:80])
 
+    def _own_rules(self) -> tuple[str, ...]:
+        patterns = self.config["security"]["redact_patterns"]
+        return tuple(pattern for pattern in patterns if pattern not in BASE_PATTERNS)
+
     def redact(self, text: str) -> tuple[str, tuple[str, ...]]:
         """Apply this memory's rules: the built-in ones and those of config.yaml."""
-        security = self.config["security"]
-        rules = tuple(p for p in security["redact_patterns"] if p not in BASE_PATTERNS)
-        personal = security["personal_numbers"]
-        return redact(text, rules=rules, personal=None if personal == "off" else personal,
+        personal = self.config["security"]["personal_numbers"]
+        return redact(text, rules=self._own_rules(), personal=None if personal == "off" else personal,
                       key=self._personal_key() if personal == "hash" else b"")
 
     def _gated(self, draft: Draft) -> Draft:
@@ -5305,7 +5509,10 @@ class HermesLite:
         for system in self.systems:
             gate = getattr(system, "before_remember", None)
             draft = (gate(draft) or draft) if gate else draft
-        return draft if draft is before else replace(draft, content=self._clean(draft.content))
+        if draft is before:
+            return draft
+        clean = self._redacted(draft)
+        return replace(clean, redacted=_union(draft.redacted, clean.redacted))
 
     def _ask_tombstones(self, draft: Draft) -> tuple[str, ...]:
         tomb = self.store.forgotten(draft.content)
@@ -5326,7 +5533,7 @@ class HermesLite:
         for memory_id in self.store.near(draft.content):
             other = self.store.get(memory_id)
             fact = other and differs_in_fact(draft.content, other.content)
-            if fact:
+            if fact and _is_rival(fact, draft.content, other.content):
                 conflicts[memory_id] = Conflict(memory_id, fact, "value", other.content)
         for memory_id in self.store.mentions(conflict_queries(draft.content)):
             other = self.store.get(memory_id)
@@ -5370,6 +5577,7 @@ class HermesLite:
                 self._batch = outer
         if outer is None:
             for warning in self._after_write(written):
+                self._said.discard(warning)        # it comes out with the next notices
                 self.notices.append(warning)
         else:
             outer += written
@@ -5392,13 +5600,22 @@ class HermesLite:
             arms = self._arms(query, max(_ARM_DEPTH, k), accept, degraded)
             arms["vectors"] = self.store.search_vectors(vectorizer, vector,
                                                         max(_ARM_DEPTH, k), accept=accept)
-            merged = rrf_merge([[i for i, _ in arm] for arm in arms.values()],
-                               k=self.config["retrieval"]["rrf_k"])
+            merged = self._fused(arms, vectorizer)
             hits = self._hits(merged, arms, limit=max(2 * k, _RERANK_DEPTH))
         hits = self._reranked(query, hits, k, degraded)
         for system in self._with("weigh"):
             hits = list(system.weigh(hits, query))
         return self._answer(hits[:k], degraded)
+
+    def _fused(self, arms: Mapping[str, Sequence[tuple[str, float]]],
+               vectorizer: Vectorizer) -> list[tuple[str, float]]:
+        how = self.config["retrieval"]
+        if how["fusion"] == "rrf":
+            return rrf_merge([[i for i, _ in arm] for arm in arms.values()], k=how["rrf_k"])
+        local = vectorizer.name == "local"         # knows spelling, which keywords know better
+        weight = how["local_vector_weight" if local else "vector_weight"]
+        return minmax_merge((arm, 1 - weight if name == "keywords" else weight)
+                            for name, arm in arms.items())
 
     def vsearch(self, query: str, *, top_k: int | None = None) -> Hits:
         """Return the nearest memories by cosine alone, at most *top_k*; counts no access."""
@@ -5465,7 +5682,7 @@ class HermesLite:
     def _reranked(self, query: str, hits: list[Hit], k: int, degraded: list[str]) -> list[Hit]:
         """Let the reranker order the first 20; without one, or when it fails, keep the order."""
         reranker = self._get_reranker()
-        if reranker is None or len(hits) < 2 or not getattr(reranker, "ok", True):
+        if reranker is None or len(hits) < 2:
             return hits
         head, tail = hits[:_RERANK_DEPTH], hits[_RERANK_DEPTH:]
         try:
@@ -5492,7 +5709,7 @@ class HermesLite:
             with self.store.transaction(patience=patience):
                 self.store.touch(self._touched, self._clock())
             self._touched = []
-        except (Locked, StorageError):
+        except (Locked, StorageError, ConfigError):
             del self._touched[:-1000]              # a read must not fail because of this
 
     # -- vectors and remote services ----------------------------------------
@@ -5515,7 +5732,12 @@ class HermesLite:
 
     def _query_vector(self, query: str, degraded: list[str]) -> tuple[Vectorizer, Vector]:
         """Embed the query by the chosen backend, or locally when that is off or fails."""
-        vector = self._remotely(lambda backend: backend.embed_query(query), degraded)
+        def ask(backend: Vectorizer) -> Vector:
+            vector = backend.embed_query(query)
+            if unit_vector(vector, backend.dimension) is None:
+                raise RemoteError(f"{backend.name} gave the query no usable vector")
+            return vector
+        vector = self._remotely(ask, degraded)
         if vector is None:
             return self._local, self._local.embed_query(query)
         return self.vectorizer, vector
@@ -5851,6 +6073,14 @@ _ARM_DEPTH, _RERANK_DEPTH, _QUERY_CHARS = 50, 20, 10_000
 
 def _union(one: Iterable[str], two: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*one, *two)))
+
+
+def _is_rival(fact: str, new: str, old: str) -> bool:
+    """Tell whether near-duplicates contradict: one fact differs, and not whom they speak of."""
+    kind, _, words = fact.partition(": ")
+    one, _, two = words.partition(" / ")
+    heads = normalise(new).startswith(normalise(one)) and normalise(old).startswith(normalise(two))
+    return max(len(one.split()), len(two.split())) < 3 and (kind == "negation" or not heads)
 
 
 def _deep(value: object, clean: Callable[[str], str], key: str = "") -> object:

@@ -6,4 +6,17 @@ commands, and, where it takes part in every write or read, `system(memory, **set
 makes the Extension that config.yaml switches on under `systems:`.
 """
 
-CONTENTS: dict[str, dict[str, str]] = {}
+CONTENTS: dict[str, dict[str, str]] = {
+    "exchange": {
+        "export": "write memories to a file or to standard output",
+        "import": "bring memories in from a file or a folder of notes"},
+    "vault": {"vault": "take over notes that were edited by hand in store/"},
+    "care": {
+        "doctor": "check the store and say what mends it",
+        "repair": "mend what can be mended without loss",
+        "backup": "write everything needed into one file",
+        "restore": "bring the records of a backup back",
+        "scrub": "apply today's redaction to all that is stored",
+        "reindex": "make every index anew from the records",
+        "encrypt": "switch encryption on or off, or rotate the key"},
+}

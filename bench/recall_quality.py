@@ -1,0 +1,482 @@
+#!/usr/bin/env python3
+"""Measure which answers `recall` finds, on corpora with marked answers, beside plain baselines.
+
+usage: recall_quality.py --data DIR [--sets locomo,…] [--arms fusion,…] [--limit N] [--jobs 2]
+                         [--work DIR] [--out FILE.json] [--questions FILE.jsonl]
+
+DIR holds X.corpus.jsonl and X.queries.jsonl; a set that is not there is left out. Every text is
+written by `remember`, in a batch, and every question asked by `recall`: the product's own path.
+An arm is the product with some settings changed, or another program on the same texts. A question
+counts only inside its group (conversation, user, language), and each group is a store of its own.
+Where a source (a session) is what is looked for, a source stands at the place of its best text.
+*any*, *all* and *part* @k: at least one answer, every answer, the part of them in the first k.
+"""
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import math
+import multiprocessing
+import os
+import re
+import shutil
+import sqlite3
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HOME = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(HOME))
+
+from hermes_lite import Config, HermesLite, tokenize_terms  # noqa: E402
+
+DEPTH, CUTS = 100, (1, 3, 5, 10)
+FIRST = {"stop_words": False, "cues": False, "grams": 3, "bm25_k1": 1.5, "bm25_b": 0.75,
+         "neighbours": 0.0, "source_share": 0.0, "speaker": 0.0, "fusion": "rrf"}
+ARMS: dict[str, dict[str, object]] = {
+    "fusion": {},                                        # as shipped
+    "keywords": {"local_vector_weight": 0.0},
+    "vectors": {},                                       # vsearch
+    "rrf": {"fusion": "rrf"},
+    "plain": FIRST,                                      # nothing of what the rest below adds
+    "plain keywords": {**FIRST, "fusion": "minmax", "local_vector_weight": 0.0},
+    "without stop_words": {"stop_words": False},
+    "without cues": {"cues": False},
+    "without stem": {"stem": False},
+    "without neighbours": {"neighbours": 0.0},
+    "without source_share": {"source_share": 0.0},
+    "without speaker": {"speaker": 0.0},
+    "grams 3": {"grams": 3},
+    "b 0.75": {"bm25_b": 0.75},
+    "k1 1.5": {"bm25_k1": 1.5},
+    "vectors 0.5": {"local_vector_weight": 0.5},
+}
+BASELINES = ("rank_bm25", "bm25s", "fts5")
+
+
+@dataclass
+class Question:
+    """One question: the ids that answer it, and those that count neither for nor against."""
+    id: str
+    text: str
+    gold: list[str]
+    category: str
+    ignored: frozenset[str] = frozenset()
+
+
+@dataclass
+class Group:
+    """What one store holds: (id, text, source), oldest first, and the questions to it."""
+    set: str
+    name: str
+    texts: list[tuple[str, str, str | None]] = field(default_factory=list)
+    questions: list[Question] = field(default_factory=list)
+    sources: bool = False        # whether sources are ranked too
+
+
+# -- the sets -----------------------------------------------------------------
+
+def rows(data: Path, name: str) -> list[dict]:
+    """Read a .jsonl or .jsonl.gz file; FileNotFoundError when there is none."""
+    path = data / name
+    opened = gzip.open if name.endswith(".gz") else open
+    with opened(path, "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+MONTHS = "January February March April May June July August September October November December"
+
+
+def iso_day(text: str) -> str:
+    """`1:56 pm on 8 May, 2023` as `2023-05-08`."""
+    day, month, year = re.search(r"(\d+) (\w+),? (\d{4})", text).groups()
+    return f"{year}-{MONTHS.split().index(month) + 1:02}-{int(day):02}"
+
+
+class _Groups(defaultdict):
+    def __init__(self, name: str, sources: bool) -> None:
+        super().__init__()
+        self.set, self.with_sources = name, sources
+
+    def __missing__(self, key: str) -> Group:
+        self[key] = Group(self.set, key, sources=self.with_sources)
+        return self[key]
+
+
+def locomo(data: Path) -> list[Group]:
+    groups = _Groups("locomo", True)
+    for row in rows(data, "locomo.corpus.jsonl"):
+        photo = f" [photo: {row['caption']}]" if row.get("caption") else ""
+        text = f"[{iso_day(row['date'])}] {row['speaker']}: {row['text']}{photo}"
+        groups[row["group"]].texts.append((row["id"], text, row["id"].split(":")[0]))
+    for row in rows(data, "locomo.queries.jsonl"):
+        groups[row["group"]].questions.append(
+            Question(row["id"], row["query"], row["gold"], row["category"]))
+    return list(groups.values())
+
+
+def longmemeval(data: Path) -> list[Group]:
+    sessions = {row["id"]: row for row in rows(data, "longmemeval_s60.sessions.jsonl.gz")}
+    groups = []
+    for row in rows(data, "longmemeval_s60.questions.jsonl"):
+        group = Group("longmemeval", row["question_id"], sources=True)
+        dated = dict(zip(row["haystack"], row["haystack_dates"]))
+        for name in sorted(dated, key=dated.get):
+            for number, turn in enumerate(sessions[name]["turns"]):
+                if turn["content"].strip():
+                    day = dated[name][:10].replace("/", "-")
+                    group.texts.append((f"{name}:{number}", f"[{day}] {turn['role']}: "
+                                        f"{turn['content'].strip()}", name))
+        gold = [f"{name}:{n}" for name, numbers in row["gold"] for n in numbers]
+        group.questions.append(Question(row["question_id"], row["question"], gold,
+                                        row["question_type"]))
+        groups.append(group)
+    return groups
+
+
+def memorybank(data: Path, pooled: bool = False) -> list[Group]:
+    groups = _Groups("memorybank_pooled" if pooled else "memorybank", False)
+    for row in rows(data, "memorybank_zh.corpus.jsonl"):
+        text = f"[{row['date']}] 用户: {row['query']}\n助手: {row['response']}"
+        groups["all" if pooled else row["group"]].texts.append(
+            (row["id"], text, f"{row['group']}/{row['date']}"))
+    for row in rows(data, "memorybank_zh.queries.jsonl"):
+        groups["all" if pooled else row["group"]].questions.append(
+            Question(row["id"], row["query"], row["gold"], row["category"]))
+    return list(groups.values())
+
+
+def cmrc(data: Path) -> list[Group]:
+    group = Group("cmrc", "all")
+    for row in rows(data, "cmrc2018_dev.corpus.jsonl"):
+        group.texts.append((row["id"], f"{row['title']}\n{row['text']}", None))
+    for row in rows(data, "cmrc2018_dev.queries.jsonl"):
+        group.questions.append(Question(row["id"], row["query"], row["gold"], "passage"))
+    return [group]
+
+
+def xquad(data: Path, mode: str) -> list[Group]:
+    """same: a store a language. mixed: one store. across: one store, other languages only."""
+    groups, one = _Groups(f"xquad_{mode}", False), mode != "same"
+    corpus = rows(data, "xquad_en_de_zh.corpus.jsonl")
+    for row in corpus:
+        groups["all" if one else row["lang"]].texts.append((row["id"], row["text"], None))
+    own = {lang: frozenset(row["id"] for row in corpus if row["lang"] == lang)
+           for lang in {row["lang"] for row in corpus}}
+    for row in rows(data, "xquad_en_de_zh.queries.jsonl"):
+        gold, lang = row["gold"], row["lang"]
+        if mode == "across":
+            gold = [f"{other}/{i.split('/')[1]}" for i in gold for other in own if other != lang]
+        groups["all" if one else lang].questions.append(Question(
+            row["id"], row["query"], gold, lang, own[lang] if mode == "across" else frozenset()))
+    return list(groups.values())
+
+
+SETS: dict[str, Callable[[Path], list[Group]]] = {
+    "locomo": locomo, "longmemeval": longmemeval, "memorybank": memorybank,
+    "memorybank_pooled": lambda data: memorybank(data, pooled=True), "cmrc": cmrc,
+    "xquad_same": lambda data: xquad(data, "same"),
+    "xquad_mixed": lambda data: xquad(data, "mixed"),
+    "xquad_across": lambda data: xquad(data, "across"),
+}
+
+
+# -- asking -------------------------------------------------------------------
+
+def settings(arm: str) -> Config:
+    """The product's settings, changed as the arm says; no memory grows hot by being asked for."""
+    environ = {"HERMES_VECTOR_BACKEND": "local", "HERMES_RERANK": "off"}
+    return Config({"retrieval": {"hot_threshold": 1_000_000_000, **ARMS[arm]}}, environ=environ)
+
+
+def write(group: Group, root: Path) -> dict[str, object]:
+    """Remember all texts of a group; return {"ids": {memory id: [text ids]}, and figures}."""
+    kept = root / "bench_ids.json"
+    if kept.exists():
+        return json.loads(kept.read_text())
+    ids, conflicts, start = defaultdict(list), 0, time.perf_counter()
+    with HermesLite(root, config=settings("fusion")) as memory, memory.batch():
+        for name, text, source in group.texts:
+            made = memory.remember(text, source=source)
+            ids[made.id].append(name)
+            conflicts += len(made.conflicts)
+    done = {"ids": ids, "texts": len(group.texts), "conflicts": conflicts,
+            "seconds": time.perf_counter() - start}
+    kept.write_text(json.dumps(done))
+    return done
+
+
+def product(arm: str, root: Path, ids: dict[str, list[str]]) -> Iterator[Callable]:
+    """Yield one function that ranks text ids for a query: [(text id, score)]."""
+    with HermesLite(root, config=settings(arm)) as memory:
+        ask = memory.vsearch if arm == "vectors" else memory.recall
+        yield lambda query: [(name, hit.score) for hit in ask(query, top_k=DEPTH)
+                             for name in ids[hit.id]]
+
+
+def rank_bm25(group: Group) -> Iterator[Callable]:
+    import rank_bm25 as package
+    terms = [tokenize_terms(text, stem=True) for _, text, _ in group.texts]
+    index = package.BM25Okapi(terms)
+    yield lambda query: [(group.texts[n][0], score) for score, n in sorted(
+        ((score, n) for n, score in enumerate(index.get_scores(tokenize_terms(query, stem=True)))
+         if score > 0), reverse=True)[:DEPTH]]
+
+
+def bm25s(group: Group) -> Iterator[Callable]:
+    import bm25s as package
+    index = package.BM25()
+    index.index([tokenize_terms(text, stem=True) for _, text, _ in group.texts],
+                show_progress=False)
+    k = min(DEPTH, len(group.texts))
+
+    def ask(query: str) -> list[tuple[str, float]]:
+        found, scores = index.retrieve([tokenize_terms(query, stem=True)], k=k,
+                                       show_progress=False)
+        return [(group.texts[n][0], float(s)) for n, s in zip(found[0], scores[0]) if s > 0]
+    yield ask
+
+
+def fts5(group: Group) -> Iterator[Callable]:
+    """What twenty lines of SQLite give: porter stems, words joined by OR."""
+    base = sqlite3.connect(":memory:")
+    base.execute("create virtual table notes using fts5(text, tokenize='porter unicode61')")
+    base.executemany("insert into notes values (?)", ((text,) for _, text, _ in group.texts))
+
+    def ask(query: str) -> list[tuple[str, float]]:
+        words = " OR ".join(f'"{word}"' for word in re.findall(r"\w+", query))
+        return [(group.texts[row - 1][0], -score) for row, score in base.execute(
+            "select rowid, bm25(notes) from notes where notes match ? "
+            f"order by bm25(notes) limit {DEPTH}", (words,))]
+    yield ask
+    base.close()
+
+
+def figures(ranking: list[str], gold: Iterable[str]) -> dict[str, float]:
+    """any, all and part @1/3/5/10, reciprocal rank, NDCG@10 of one ranking."""
+    wanted = set(gold)
+    places = [place for place, name in enumerate(ranking) if name in wanted]
+    row: dict[str, float] = {}
+    for cut in CUTS:
+        hits = sum(place < cut for place in places)
+        row |= {f"any@{cut}": float(hits > 0), f"all@{cut}": float(hits == len(wanted)),
+                f"part@{cut}": hits / len(wanted)}
+    ideal = sum(1 / math.log2(n + 2) for n in range(min(10, len(wanted))))
+    return row | {"mrr": 1 / (places[0] + 1) if places else 0.0,
+                  "ndcg@10": sum(1 / math.log2(p + 2) for p in places if p < 10) / ideal}
+
+
+def asked(group: Group, arm: str, ask: Callable, strangers: list[Question]) -> Iterator[dict]:
+    """Ask every question; yield a row for texts and one for sources, and what strangers got."""
+    source = {name: of for name, _, of in group.texts}
+    for question in group.questions:
+        start = time.perf_counter()
+        found = ask(question.text)
+        row = {"set": group.set, "group": group.name, "arm": arm, "id": question.id,
+               "category": question.category, "ms": (time.perf_counter() - start) * 1e3,
+               "top": found[0][1] if found else 0.0}
+        names = list(dict.fromkeys(n for n, _ in found if n not in question.ignored))
+        gold = [name for name in question.gold if name in source]
+        if gold:
+            yield {**row, "level": "text", "gold": gold, "found": names[:10],
+                   **figures(names, gold)}
+        if gold and group.sources:
+            ranked = list(dict.fromkeys(source[name] for name in names))
+            gold = sorted({source[name] for name in gold})
+            yield {**row, "level": "source", "gold": gold, "found": ranked[:10],
+                   **figures(ranked, gold)}
+    for question in strangers:
+        found = ask(question.text)
+        yield {"set": group.set, "group": group.name, "arm": arm, "id": question.id,
+               "category": question.category, "level": "stranger",
+               "top": found[0][1] if found else 0.0}
+
+
+def run_group(job: tuple[Group, list[str], str, list[Question]]) -> tuple[list[dict], dict]:
+    """Write one group and ask it through every arm."""
+    group, arms, work, strangers = job
+    root = Path(work) / group.set.replace("across", "mixed") / group.name
+    done, found = {"texts": 0, "seconds": 0.0, "merged": 0, "conflicts": 0}, []
+    if any(arm in ARMS for arm in arms):
+        written = write(group, root)
+        done = {**{name: written[name] for name in ("texts", "seconds", "conflicts")},
+                "merged": written["texts"] - len(written["ids"])}
+    for arm in arms:
+        opened = (product(arm, root, written["ids"]) if arm in ARMS else globals()[arm](group))
+        for ask in opened:
+            found += asked(group, arm, ask, strangers)
+    return found, {"set": group.set, **done}
+
+
+def installed(arm: str) -> bool:
+    """Whether an arm can run here."""
+    try:
+        return arm in ARMS or arm == "fts5" or bool(__import__(arm))
+    except ImportError:
+        return False
+
+
+# -- duplicates and conflicts -------------------------------------------------
+
+def conflict_pairs(data: Path) -> dict[str, object]:
+    """Remember each pair in a store of its own; count what became of the second text."""
+    table: dict[str, Counter] = defaultdict(Counter)
+    wrong = []
+    for row in rows(data, "conflict_pairs_zh_en_de.jsonl"):
+        root = tempfile.mkdtemp(prefix="pairs")
+        with HermesLite(root, config=settings("fusion")) as memory:
+            memory.remember(row["a"])
+            made = memory.remember(row["b"])
+        shutil.rmtree(root)
+        became = "duplicate" if made.merged else "update" if made.conflicts else "neither"
+        table[row["label"]][became] += 1
+        if became != {"duplicate": "duplicate", "update": "update"}.get(row["label"], "neither"):
+            wrong.append({"id": row["id"], "lang": row["lang"], "label": row["label"],
+                          "became": became})
+    rates = {}
+    for kind in ("duplicate", "update"):
+        said = sum(counts[kind] for counts in table.values())
+        rates[kind] = {"precision": table[kind][kind] / said if said else None,
+                       "recall": table[kind][kind] / max(1, sum(table[kind].values()))}
+    return {"table": {label: dict(counts) for label, counts in table.items()}, **rates,
+            "wrong": wrong}
+
+
+# -- summing up ---------------------------------------------------------------
+
+def mean(values: Iterable[float]) -> float:
+    values = list(values)
+    return round(sum(values) / len(values), 4) if values else 0.0
+
+
+def auc(good: list[float], bad: list[float]) -> float:
+    """How often a good score is above a bad one; 0.5 is chance."""
+    pairs = sum((g > b) + (g == b) / 2 for g in good for b in bad)
+    return round(pairs / max(1, len(good) * len(bad)), 4)
+
+
+def summary(found: list[dict]) -> dict[str, dict]:
+    """Means by set, level, arm and category; `all` leaves adversarial questions out."""
+    cells: dict[tuple, list[dict]] = defaultdict(list)
+    for row in found:
+        if row["level"] != "stranger":
+            place = row["set"], row["level"], row["arm"]
+            cells[*place, row["category"]].append(row)
+            if row["category"] != "adversarial":
+                cells[*place, "all"].append(row)
+    out: dict[str, dict] = {}
+    for (name, level, arm, category), group in cells.items():
+        keys = [key for key in group[0] if "@" in key or key in ("mrr", "ms")]
+        out.setdefault(f"{name} {level}", {}).setdefault(arm, {})[category] = {
+            "n": len(group), **{key: mean(row[key] for row in group) for key in keys}}
+    return out
+
+
+def abstention(found: list[dict]) -> dict[str, dict[str, float]]:
+    """Area under the curve of the best hit's score: answerable against not, by arm."""
+    result = {}
+    for arm in dict.fromkeys(row["arm"] for row in found if row["set"] == "locomo"):
+        tops: dict[str, list[float]] = defaultdict(list)
+        for row in found:
+            if row["set"] == "locomo" and row["arm"] == arm and row["level"] != "source":
+                kind = ("stranger" if row["level"] == "stranger" else "adversarial"
+                        if row["category"] == "adversarial" else "answerable")
+                tops[kind].append(row["top"])
+        result[arm] = {kind: auc(tops["answerable"], tops[kind])
+                       for kind in ("adversarial", "stranger")}
+    return result
+
+
+COLUMNS = ("any@1", "any@5", "all@5", "part@1", "part@5", "part@10", "mrr", "ndcg@10")
+
+
+def tables(summed: dict[str, dict]) -> Iterator[str]:
+    """Yield one Markdown table a set and level, arms as rows."""
+    for name, arms in summed.items():
+        yield f"\n**{name}**, {next(iter(arms.values()))['all']['n']} questions\n"
+        yield "| arm | " + " | ".join(COLUMNS) + " | ms |"
+        yield "|---" * (len(COLUMNS) + 2) + "|"
+        for arm, categories in arms.items():
+            row = categories["all"]
+            yield (f"| {arm} | " + " | ".join(f"{row[key]:.3f}" for key in COLUMNS)
+                   + f" | {row['ms']:.1f} |")
+        yield "\n| part@5, by category | " + " | ".join(next(iter(arms.values()))) + " |"
+        yield "|---" * (len(next(iter(arms.values()))) + 1) + "|"
+        for arm, categories in arms.items():
+            yield f"| {arm} | " + " | ".join(f"{row['part@5']:.3f} ({row['n']})"
+                                             for row in categories.values()) + " |"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--sets", default=",".join(SETS), help="default: all")
+    parser.add_argument("--arms", default=",".join([*list(ARMS)[:6], *BASELINES]),
+                        help=f"of {', '.join([*ARMS, *BASELINES])}; or ablation")
+    parser.add_argument("--limit", type=int, help="questions a set, for a quick look")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--work", type=Path, help="keep the stores here, to ask them again")
+    parser.add_argument("--out", type=Path, default=HOME / "bench/results/recall_quality.json")
+    parser.add_argument("--questions", type=Path, help="one line a question, arm and level")
+    options = parser.parse_args()
+    wanted = ([arm for arm in ARMS if arm != "vectors"] if options.arms == "ablation"
+              else options.arms.split(","))
+    arms = [arm for arm in wanted if installed(arm)]
+    work = options.work or Path(tempfile.mkdtemp(prefix="quality"))
+    jobs = list(planned(options.data, options.sets.split(","), options.limit, arms, str(work)))
+    with multiprocessing.Pool(options.jobs) as pool:
+        results = pool.map(run_group, jobs, chunksize=1)
+    found = [row for rows_, _ in results for row in rows_]
+    report = {"recall": summary(found), "abstention": abstention(found),
+              "writing": written(done for _, done in results)}
+    if (options.data / "conflict_pairs_zh_en_de.jsonl").exists() and not options.limit:
+        report["conflict_pairs"] = conflict_pairs(options.data)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+    with open(options.questions or work / "questions.jsonl", "w", encoding="utf-8") as file:
+        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in found)
+    print("\n".join(tables(report["recall"])))
+    for name in ("abstention", "writing", "conflict_pairs"):
+        shown = {k: v for k, v in report.get(name, {}).items() if k != "wrong"}
+        print(f"\n{name}: {json.dumps(shown)}")
+    if not options.work:
+        shutil.rmtree(work)
+    return 0
+
+
+def planned(data: Path, sets: list[str], limit: int | None, arms: list[str],
+            work: str) -> Iterator[tuple]:
+    """Yield a job a group. Strangers are the questions of the next conversation."""
+    for name in sets:
+        try:
+            groups = SETS[name](data)
+        except FileNotFoundError as missing:
+            print(f"{name}: left out, no {missing.filename}", file=sys.stderr)
+            continue
+        left = limit or sys.maxsize
+        for group in groups:
+            group.questions, left = group.questions[:left], max(0, left - len(group.questions))
+        for group, other in zip(groups, [*groups[1:], groups[0]]):
+            strangers = [question for question in other.questions
+                         if question.category != "adversarial"] if name == "locomo" else []
+            if group.questions:
+                yield group, arms, work, strangers
+
+
+def written(rows_: Iterable[dict]) -> dict[str, dict[str, float]]:
+    """Sum up what writing took, by set."""
+    out: dict[str, Counter] = defaultdict(Counter)
+    for row in rows_:
+        out[row["set"]].update({name: row[name] for name in row if name != "set"})
+    return {name: {**row, "seconds": round(row["seconds"], 1),
+                   "ms_each": round(row["seconds"] * 1e3 / row["texts"], 2)}
+            for name, row in out.items() if row["texts"]}
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,4994 @@
+#!/usr/bin/env python3
+"""The core's tests, chapter by chapter like the core: `python3 test_hermes_lite.py`.
+
+A bare Python passes them; the classes marked `needs` also want the packages they name and run
+where these are installed. Nothing leaves the machine: remote services are a server on 127.0.0.1.
+Secrets are made while the tests run.
+"""
+from __future__ import annotations
+
+import ast
+import base64
+import builtins
+import contextlib
+import dataclasses
+import http.server
+import importlib.util
+import inspect
+import io
+import json
+import logging
+import math
+import mmap
+import os
+import random
+import re
+import secrets
+import shutil
+import stat
+import string
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unicodedata
+import unittest
+from collections import Counter
+from datetime import datetime, timedelta, timezone
+from difflib import SequenceMatcher
+from pathlib import Path
+from unittest import mock
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+import hermes_lite as h  # noqa: E402
+from hermes_lite import (  # noqa: E402
+    BASE_PATTERNS, SINGLE_WEIGHT, BitSlices, BM25Index, Config, ConfigError, DamagedData,
+    DuplicateIndex, HermesLite, LocalHashVectorizer, Locked, Memory, MissingPackage, NotFound,
+    Refused, RemoteError, SparseIndex, StorageError, UsageError, bm25, check_rules, cosine,
+    differs_in_fact, facts, find_conflicts, normalise, redact, similarity, tokenize_terms)
+
+CORE = HERE / "hermes_lite.py"
+SOURCE = CORE.read_text("utf-8")
+ROOT_USER = os.name == "posix" and os.geteuid() == 0
+FAST = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # fsync costs nothing there
+NOON = datetime(2026, 8, 17, 12, 0, tzinfo=timezone.utc)
+
+
+def setUpModule() -> None:
+    logging.disable(logging.CRITICAL)
+    for name in [n for n in os.environ if n.startswith("HERMES_") or n.endswith("_API_KEY")]:
+        del os.environ[name]                       # the person's own settings are not tested
+
+
+def needs(*packages: str):
+    """Skip a class or test where a package is missing; the full suite runs where all are installed."""
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    return unittest.skipIf(missing, f"needs {', '.join(missing)}, which is not installed here")
+
+
+def without(*packages: str):
+    """Make packages look missing."""
+    return mock.patch.dict(sys.modules, dict.fromkeys(packages))
+
+
+def made_key() -> str:
+    return "key" + secrets.token_hex(16)
+
+
+def bare_env(**more: str) -> dict[str, str]:
+    """An environment as cron gives it; Windows needs two names more."""
+    kept = {name: os.environ[name] for name in ("SYSTEMROOT", "TMP") if name in os.environ}
+    return {**kept, "PYTHONDONTWRITEBYTECODE": "1", **more}
+
+
+@dataclasses.dataclass
+class Run:
+    """What a command did."""
+    code: int
+    out: str
+    err: str
+
+
+def spawn(*words: object, stdin: bytes = b"", python=(sys.executable,), script=CORE,
+          **env: str) -> Run:
+    """Run the command line as a process of its own."""
+    done = subprocess.run([*map(str, python), str(script), *map(str, words)], input=stdin,
+                          capture_output=True, env=bare_env(**env), timeout=120)
+    return Run(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def script(code: str, *words: object, stdin: bytes = b"", **env: str) -> str:
+    """Run *code* in a fresh Python that knows the core as `h`; return what it printed."""
+    start = f"import sys; sys.path.insert(0, {str(HERE)!r}); import hermes_lite as h\n"
+    done = subprocess.run([sys.executable, "-c", start + code, *map(str, words)], input=stdin,
+                          capture_output=True, env=bare_env(**env), timeout=120)
+    if done.returncode:
+        raise AssertionError(done.stderr.decode())
+    return done.stdout.decode().strip()
+
+
+class Terminal(io.TextIOWrapper):
+    """Standard input at which a person sits."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def call(*words: object, stdin: bytes = b"", person: bool = False) -> Run:
+    """Run the command line in this process, with streams of its own."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+    given = (Terminal if person else io.TextIOWrapper)(io.BytesIO(stdin), encoding="utf-8")
+    with mock.patch.multiple(sys, stdout=out, stderr=err, stdin=given):
+        code = h.main([str(word) for word in words])
+    for stream in (out, err):
+        stream.flush()
+    return Run(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))
+
+
+def holding(root: Path, needle: str) -> list[str]:
+    """Return the files below *root* that hold *needle*, in their name or as bytes."""
+    return sorted(path.relative_to(root).as_posix() for path in root.rglob("*")
+                  if needle in path.name or path.is_file()
+                  and needle.encode() in path.read_bytes())
+
+
+def growth(act, unit: str, size: int) -> float:
+    """Return how many times dearer a character is in a text ten times as long; 1 is linear.
+
+    The best of three runs counts, and the tests leave slack for a busy machine.
+    """
+    def seconds(text: str) -> float:
+        started = time.perf_counter()
+        act(text)
+        return time.perf_counter() - started
+    small, large = (unit * (length // len(unit)) for length in (size, 10 * size))
+    return min(seconds(large) for _ in range(3)) / 10 / min(seconds(small) for _ in range(3))
+
+
+class Case(unittest.TestCase):
+    """A data root of its own, and a clock that a test sets."""
+    maxDiff = 2000
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory(dir=FAST)
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(os.path.realpath(folder.name))
+        self.root = self.folder / "data"
+        self.now = NOON
+
+    def open(self, settings: dict | None = None, *, environ: dict | None = None,
+             **more: object) -> HermesLite:
+        """Open the memory at the test's root; *settings* as in config.yaml."""
+        config = Config(settings, environ=environ or {})
+        memory = HermesLite(self.root, config=config, clock=lambda: self.now, **more)
+        self.addCleanup(memory.close)
+        return memory
+
+    def entries(self) -> list[dict]:
+        """Return index.json as it stands on the disk."""
+        return json.loads((self.root / "index.json").read_bytes())
+
+    def write_index(self, *entries: dict) -> None:
+        """Put an index.json in place that another program wrote."""
+        self.root.mkdir(exist_ok=True)
+        (self.root / "index.json").write_text(json.dumps(list(entries)), "utf-8")
+
+
+def entry(number: int = 1, content: str = "The gateway listens on port 8080", **more) -> dict:
+    """An entry of index.json of the plain schema."""
+    return {"id": f"mem_20260801_000000_{number:04x}", "content": content,
+            "category": "general", "room": "events", "importance": 5,
+            "execution_verified": False, "access_count": 0, "last_accessed": None,
+            "source": None, "created_at": "2026-08-17T11:00:00+00:00", "redacted": [], **more}
+
+
+# Sentences that share no facts and are no near-duplicates of each other.
+NOTES = ("The gateway listens on port 8080", "周会是每周三下午三点", "Alice manages the billing",
+         "Das Backup läuft jede Nacht", "We decided to adopt PostgreSQL 16",
+         "把日志放到D盘的logs目录", "The staging cluster sits in Frankfurt")
+
+
+BALANCE = {"code": 30001, "message": "Sorry, your account balance is insufficient"}
+
+
+def vector_of(text: str, size: int = 4) -> list[float]:
+    """A small deterministic embedding: letters counted into *size* bins."""
+    bins = [0.01] * size
+    for letter in text:
+        bins[ord(letter) % size] += 1.0
+    return bins
+
+
+def embeddings(body: dict, size: int = 4) -> dict:
+    rows = [{"object": "embedding", "index": i, "embedding": vector_of(t, size)}
+            for i, t in enumerate(body["input"])]
+    return {"object": "list", "model": body["model"], "data": rows,
+            "usage": {"prompt_tokens": 3, "total_tokens": 3}}
+
+
+class FakeServer:
+    """Answers each POST with `script(body, number)` -> (status, JSON or bytes[, headers])."""
+
+    def __init__(self, script=None):
+        self.script, self.bodies, self.headers, self.paths = script, [], [], []
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version, wbufsize = "HTTP/1.1", 1 << 16     # one packet an answer
+
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                outer.bodies.append(body)
+                outer.headers.append(dict(self.headers))
+                outer.paths.append(self.path)
+                answer = outer.script(body, len(outer.bodies))
+                status, content, *more = answer
+                raw = content if isinstance(content, bytes) else json.dumps(content).encode()
+                self.send_response(status)
+                for name, value in (more[0] if more else {}).items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(raw)))
+                self.end_headers()
+                self.wfile.write(raw)
+
+            do_GET = do_POST
+
+            def log_message(self, *args):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.handle_error = lambda *args: None       # clients that gave up waiting
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@needs("requests")
+class ServiceCase(unittest.TestCase):
+    def setUp(self):
+        self.server = FakeServer(lambda body, n: (200, embeddings(body)))
+        self.addCleanup(self.server.close)
+        self.key, self.slept = made_key(), []
+
+    def vectorizer(self, **more):
+        more = {"sleep": self.slept.append, "timeout": (1, 1), "key": self.key, **more}
+        made = h.RemoteVectorizer("fake", self.server.url, model="m", **more)
+        self.addCleanup(lambda: made._client._session and made._client._session.close())
+        return made
+
+    def fails(self, script, texts=("hello there",), **more):
+        self.server.script = script
+        with self.assertRaises(h.RemoteError) as caught:
+            self.vectorizer(**more).embed(list(texts))
+        message = str(caught.exception)
+        self.assertNotIn(self.key, message)
+        for text in texts:
+            self.assertNotIn(text, message)
+        return message
+
+
+def chat(content, **more):
+    return {"id": "1", "object": "chat.completion", "choices": [
+        {"index": 0, "message": {"role": "assistant", "content": content},
+         "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 100, "completion_tokens": 9, "total_tokens": 109,
+                  "prompt_tokens_details": {"cached_tokens": 0}}, **more}
+
+
+def memories(*items):
+    return json.dumps({"memories": list(items)}, ensure_ascii=False)
+
+
+TEA = {"content": "用户喜欢喝茶", "category": "preference", "importance": 6}
+
+
+class Book(unittest.TestCase):
+    """The module reads as its docstring says."""
+    chapters = re.findall(r"^# =+\n# (\d+)\. (.+)\n# =+$", SOURCE, re.M)
+
+    def test_the_map_equals_the_banners(self):
+        rows = re.findall(r"^ +(\d+) (\S+(?: \S+)*)  +\S", h.__doc__, re.M)
+        self.assertEqual(rows, self.chapters)
+        self.assertEqual([int(number) for number, _ in rows], list(range(1, 14)))
+        self.assertLessEqual(len(h.__doc__.splitlines()), 60)
+
+    def defined(self) -> dict[str, int]:
+        """Return {top-level name: its chapter}."""
+        starts = [m.start() for m in re.finditer(r"^# =+\n# \d+\. ", SOURCE, re.M)]
+        lines = [SOURCE.count("\n", 0, at) + 1 for at in starts]
+        found = {}
+        for node in ast.parse(SOURCE).body:
+            names = [getattr(node, "name", None), getattr(getattr(node, "target", None), "id", 0)]
+            for target in getattr(node, "targets", []):
+                names += [n.id for n in ast.walk(target) if isinstance(n, ast.Name)]
+            for name in filter(None, names):
+                found[name] = sum(node.lineno >= line for line in lines)
+        return found
+
+    def test_each_name_of_the_map_is_defined_in_its_chapter(self):
+        text = h.__doc__[h.__doc__.index(" 1 Errors"):h.__doc__.index("\nwrite ")]
+        chapter, defined, seen = 0, self.defined(), 0
+        for line in text.splitlines():
+            number = re.match(r" *(\d+) ", line)
+            chapter = int(number[1]) if number else chapter
+            for name in re.findall(r"\b(?:[A-Z][a-z]\w*[A-Z0-9]\w*|[a-z]+_\w+|[A-Z]{4,})\b", line):
+                self.assertEqual(defined.get(name), chapter, name)
+                seen += 1
+        self.assertGreaterEqual(seen, 20)
+
+    def test_a_chapter_uses_only_those_above_it(self):
+        defined = self.defined()
+        for node in ast.parse(SOURCE).body:
+            here = defined.get(getattr(node, "name", ""), 0)
+            hints = {id(part) for field in ast.walk(node)
+                     for hint in (getattr(field, "annotation", None), getattr(field, "returns", 0))
+                     if isinstance(hint, ast.AST) for part in ast.walk(hint)}
+            own = {part.arg if isinstance(part, ast.arg) else part.id for part in ast.walk(node)
+                   if isinstance(part, ast.arg) or isinstance(getattr(part, "ctx", 0), ast.Store)
+                   and isinstance(part, ast.Name)}
+            for part in ast.walk(node) if here else ():
+                if isinstance(part, ast.Name) and id(part) not in hints and part.id not in own:
+                    self.assertLessEqual(defined.get(part.id, 0), here, part.id)
+
+    def test_what_is_exported_is_there_and_documented(self):
+        for name in h.__all__:
+            self.assertTrue(inspect.getdoc(getattr(h, name)), name)
+
+    def test_an_import_needs_the_standard_library_alone_and_does_nothing(self):
+        said = subprocess.run(
+            [sys.executable, "-I", "-S", "-X", "utf8", "-c",
+             f"import sys; sys.path.insert(0, {str(HERE)!r}); import hermes_lite\n"
+             "print(set(sys.modules) & {'yaml', 'requests', 'cryptography', 'numpy', 'argparse',"
+             " 'hermes_ext', 'sqlite3', 'asyncio'})"], capture_output=True, text=True,
+            env=bare_env())
+        self.assertEqual((said.stdout, said.stderr), ("set()\n", ""))
+
+
+# =============================================================================
+# 1. Errors
+# =============================================================================
+
+class Errors(unittest.TestCase):
+    TREE = re.findall(r"^ +(\w+) +(\w+(?:Error)) +(\d+)", h.HermesError.__doc__, re.M)
+
+    def test_the_tree_in_the_docstring_is_the_tree(self):
+        self.assertEqual({name for name, *_ in self.TREE},
+                         {error.__name__ for error in h.HermesError.__subclasses__()})
+        self.assertLessEqual(len(self.TREE), 10)
+        for name, builtin, code in self.TREE:
+            error = getattr(h, name)
+            self.assertTrue(issubclass(error, getattr(builtins, builtin)), name)
+            self.assertEqual(error.exit_code, int(code), name)
+
+    def test_an_error_says_its_sentence_and_a_refusal_its_reason(self):
+        self.assertEqual(str(NotFound("no such memory")), "no such memory")
+        self.assertEqual(str(StorageError()), "StorageError")
+        self.assertEqual((Refused("no").reason_code, Refused("no", "x").reason_code),
+                         ("refused", "x"))
+
+
+# =============================================================================
+# 2. Records
+# =============================================================================
+
+SCHEMA = ["id", "content", "category", "room", "importance", "execution_verified",
+          "access_count", "last_accessed", "source", "created_at", "redacted"]
+BAD_NAMES = ("../../x", "/etc/x", "a/../../b", "..%2f..%2fx", "C:\\x", "\\\\h\\s", "a\0b", ".",
+             "..", "", "~/x", "a/b", "a b", "-x", ".x", "é", "前" * 100, "a" * 300, "x\n")
+
+
+class Records(unittest.TestCase):
+    def test_a_plain_memory_is_exactly_the_schema_in_order(self):
+        memory = Memory("mem_1", "text")
+        self.assertEqual(list(memory.entry()), SCHEMA)
+        self.assertEqual(list(memory.entry().values()), [
+            "mem_1", "text", "general", "events", 5, False, 0, None, None, "", []])
+
+    def test_optional_fields_are_written_when_set_and_unknown_ones_kept(self):
+        row = entry(tags=["a"], agent="x", expires_at="2027-01-01", status="open",
+                    supersedes="mem_0", meta={"s": {"n": 1}}, later={"deep": [1]})
+        memory = Memory.from_entry(row)
+        self.assertEqual(memory.entry(), row)
+        self.assertEqual(list(memory.entry())[11:], ["tags", "agent", "expires_at", "status",
+                                                     "supersedes", "meta", "later"])
+        self.assertEqual((memory.extra, memory.tags), ({"later": {"deep": [1]}}, ("a",)))
+
+    def test_records_read_like_mappings_in_json_types(self):
+        memory = Memory("mem_1", "text", redacted=("token",))
+        hit = h.Hit(memory, 1.0, math.nan, 1.0, {"arms": {"words": (1, 2)}})
+        self.assertEqual((memory["redacted"], memory.get("nothing", 7)), (["token"], 7))
+        self.assertEqual(json.loads(json.dumps(dict(hit)))["memory"]["content"], "text")
+        self.assertIsNone(hit["vec_score"])
+        self.assertEqual(hit["why"], {"arms": {"words": [1, 2]}})
+        self.assertEqual((hit.id, hit.content), ("mem_1", "text"))
+        for wrong in ("nothing", "_secret", 1):
+            with self.assertRaises(KeyError):
+                hit[wrong]
+        with self.assertRaises(dataclasses.FrozenInstanceError):
+            memory.content = "other"
+        self.assertTrue(h.Remembered("a", False, "events").merged)
+
+    def test_an_entry_that_cannot_be_right_names_its_field(self):
+        for wrong, said in (({"content": 5}, "content"), ({"importance": "5"}, "importance"),
+                            ({"importance": True}, "importance"), ({"room": None}, "room"),
+                            ({"redacted": "token"}, "redacted"), ({"access_count": 1.5}, "access"),
+                            ({"meta": []}, "meta"), ({"created_at": []}, "created_at"),
+                            *(({"id": name}, "id") for name in BAD_NAMES)):
+            with self.subTest(wrong), self.assertRaisesRegex(ValueError, said):
+                Memory.from_entry({**entry(), **wrong})
+        for wrong in (None, [], "text", {}, {"id": "mem_1"}, {"content": "x"}):
+            with self.assertRaises(ValueError):
+                Memory.from_entry(wrong)
+
+    def test_importance_stays_between_1_and_10(self):
+        for given, kept in ((0, 1), (-5, 1), (11, 10), (10, 10)):
+            self.assertEqual(Memory.from_entry(entry(importance=given)).importance, kept)
+
+    def test_only_names_that_stay_inside_their_folder_are_ids(self):
+        for name in BAD_NAMES:
+            self.assertFalse(h.is_safe_id(name), name)
+        for name in ("mem_20260817_033106_ab12", "a", "A.b-c_1", "a" * 120):
+            self.assertTrue(h.is_safe_id(name), name)
+
+    def test_an_id_has_its_form_is_drawn_again_and_widened_in_a_full_second(self):
+        self.assertRegex(h.new_id(NOON, lambda name: False), r"^mem_20260817_120000_[0-9a-f]{4}$")
+        tokyo = NOON.astimezone(timezone(timedelta(hours=9)))
+        self.assertIn("_120000_", h.new_id(tokyo, lambda name: False))
+        asked: list[str] = []
+        made = h.new_id(NOON, lambda name: asked.append(name) or len(asked) < 18)
+        self.assertEqual((len(asked), made), (18, asked[-1]))
+        self.assertRegex(made, r"^mem_20260817_120000_[0-9a-f]{6}$")
+
+
+# The times of the field: what was written, and the moment it means (None: unknown).
+TIMES = (("2026-05-20T08:29:42", "2026-05-20T08:29:42+00:00"),
+         ("2026-05-20T08:29:42Z", "2026-05-20T08:29:42+00:00"),
+         ("2026-05-20T08:29:42+08:00", "2026-05-20T00:29:42+00:00"),
+         ("2026-05-20 08:29:42.123456789-0430", "2026-05-20T12:59:42+00:00"),
+         ("2026-05-20T08:29", "2026-05-20T08:29:00+00:00"),
+         ("2026-05-20", "2026-05-20T00:00:00+00:00"), ("2026/5/20", "2026-05-20T00:00:00+00:00"),
+         (1716192000, "2024-05-20T08:00:00+00:00"), ("1716192000", "2024-05-20T08:00:00+00:00"),
+         (1716192000000, "2024-05-20T08:00:00+00:00"), (1716192000.5, "2024-05-20T08:00:00+00:00"),
+         ("", None), (None, None), ("yesterday", None), ("0001-01-01", None),
+         ("20 May 2026", None), ("2026-13-01", None), ("2026-02-30", None), (True, None),
+         (math.nan, None), (math.inf, None), (10 ** 30, None), ("0001-01-01T00:00+23:59", None),
+         ("2026-05-20T25:00:00Z", None), ([], None), ("9" * 400, None))
+
+
+class Times(unittest.TestCase):
+    def test_br35_every_form_is_read_or_unknown_never_an_exception(self):
+        for written, meant in TIMES:
+            with self.subTest(written):
+                moment = h.parse_time(written)
+                self.assertEqual(moment and h.iso(moment), meant)
+        aware = datetime(2026, 5, 20, 8, tzinfo=timezone(timedelta(hours=8)))
+        self.assertEqual(h.parse_time(aware), aware)
+        self.assertEqual(h.iso(aware), "2026-05-20T00:00:00+00:00")
+        self.assertEqual(h.parse_time(aware.date()).hour, 0)
+        self.assertLess(abs(h.utc_now() - datetime.now(timezone.utc)), timedelta(seconds=5))
+
+
+# =============================================================================
+# 3. Config
+# =============================================================================
+
+def read_shipped() -> dict[str, dict[str, object]]:
+    """Read config.yaml without a YAML parser: two levels, and one list of quoted strings."""
+    found: dict = {}
+    section = key = ""
+    for line in (HERE / "config.yaml").read_text("utf-8").splitlines():
+        item = re.fullmatch(r"    - '(.*)'", line)
+        pair = re.fullmatch(r"(  )?([\w]+):(?: +([^#]*?))?(?: +#.*)?", line)
+        if item:
+            found[section][key].append(item[1])
+        elif pair and not pair[1]:
+            section = pair[2]
+            found[section] = {}
+        elif pair:
+            key, value = pair[2], pair[3]
+            word = {None: [], "null": None, "true": True, "false": False}
+            found[section][key] = word[value] if value in word else (
+                json.loads(value) if re.fullmatch(r"[\d.]+", value) else value.strip("'"))
+        elif line.strip() and not line.lstrip().startswith("#"):
+            raise AssertionError(f"config.yaml holds a line of another form: {line}")
+    return found
+
+
+class Settings(Case):
+    UNUSED = {"time_decay_days", "weight_importance", "weight_frequency", "weight_verified",
+              "boost_verified"}
+
+    def test_the_shipped_file_holds_every_default(self):
+        shipped = read_shipped()
+        self.assertEqual(shipped, h.DEFAULTS)
+        for name, section in shipped.items():
+            self.assertEqual(list(section), list(h.DEFAULTS[name]))
+            for key, value in section.items():
+                self.assertIs(type(value), type(h.DEFAULTS[name][key]), key)
+
+    def test_the_defaults_are_those_of_the_specification(self):
+        self.assertEqual(h.DEFAULTS["rooms"], {"prefs": 365, "decisions": 730, "configs": 365,
+                                               "projects": 545, "events": 90})
+        self.assertEqual([h.DEFAULTS["category_mapping"][c] for c in h.CATEGORIES],
+                         ["prefs", "decisions", "configs", "projects"] + ["events"] * 4)
+        for key, value in dict(
+                default_top_k=5, min_score=0.5, time_decay_days=90, weight_importance=0.4,
+                weight_frequency=0.5, weight_verified=0.15, boost_verified=1.15,
+                hot_threshold=5, hot_boost=1.1).items():
+            self.assertEqual(h.DEFAULTS["retrieval"][key], value, key)
+        self.assertEqual(h.DEFAULTS["pruning"], dict(
+            unverified_retention_days=7, low_frequency_days=30, low_frequency_threshold=3,
+            critical_importance=10, default_retention_days=90))
+        self.assertEqual(tuple(h.DEFAULTS["security"]["redact_patterns"]), BASE_PATTERNS)
+
+    def test_every_setting_is_read_or_said_to_be_unused(self):
+        code = SOURCE[:SOURCE.index("DEFAULTS: dict")] + SOURCE[SOURCE.index("class Config:"):]
+        shipped = (HERE / "config.yaml").read_text("utf-8")
+        for section, keys in h.DEFAULTS.items():
+            self.assertRegex(code, rf'\["{section}"\]', section)
+            for key in keys if section not in h._OPEN_SECTIONS else ():
+                said = bool(re.search(rf"^  {key}:.*not used", shipped, re.M))
+                self.assertEqual((said, f'"{key}"' in code),
+                                 (key in self.UNUSED, key not in self.UNUSED), key)
+
+    def test_the_root_is_the_argument_then_the_variable_then_beside_the_module(self):
+        other = {"HERMES_LITE_ROOT": str(self.folder / "b")}
+        self.assertEqual(h.find_root(self.folder / "a", environ=other), self.folder / "a")
+        self.assertEqual(h.find_root(environ=other), self.folder / "b")
+        self.assertEqual(h.find_root(environ={"HERMES_LITE_ROOT": " "}), HERE / "data")
+        installed = self.folder / "site-packages" / "hermes_lite.py"
+        with mock.patch.object(h, "__file__", str(installed)):
+            self.assertEqual(h.find_root(environ={"XDG_DATA_HOME": str(self.folder)}),
+                             self.folder / "hermes-lite")
+            self.assertTrue(str(h.find_root(environ={})).endswith(".local/share/hermes-lite"))
+        with self.assertRaises(UsageError):
+            h.find_root("a\0b")
+
+    def test_the_environment_wins_over_env_file_and_blank_is_unset(self):
+        self.root.mkdir()
+        (self.root / ".env").write_text(
+            "\ufeff# comment\nexport A='one'\nB = \"two\"\nC=three=3\n\nD=\nbad-name=1\nnothing\n",
+            "utf-8")
+        config = h.load_config(self.root, environ={"B": "own", "E": "  "})
+        self.assertEqual([config.env(n) for n in "ABCDEF"], ["one", "own", "three=3", "", "", ""])
+
+    @unittest.skipIf(os.name == "nt", "no modes there")
+    def test_an_env_file_that_others_can_read_is_closed_and_said(self):
+        self.root.mkdir()
+        (self.root / ".env").write_text("A=1\n")
+        os.chmod(self.root / ".env", 0o644)
+        self.assertIn(".env was readable by others", h.load_config(self.root).notices[0])
+        self.assertEqual(stat.S_IMODE((self.root / ".env").stat().st_mode), 0o600)
+
+    def test_without_pyyaml_the_defaults_serve_and_another_file_is_said_once(self):
+        self.root.mkdir()
+        own = self.root / "config.yaml"
+        own.write_bytes((HERE / "config.yaml").read_bytes())
+        with without("yaml"):
+            self.assertEqual(h.load_config(self.root, environ={}).notices, [])
+            own.write_text("rooms:\n  events: 3\n")
+            config = h.load_config(self.root, environ={})
+            self.assertEqual(config.rooms["events"], 90)
+            self.assertIn("pip install pyyaml", config.notices[0])
+            for _ in range(2):
+                done = call("--root", self.root, "rooms")
+                self.assertEqual((done.code, done.err.count("PyYAML")), (0, 1))
+
+    def test_rooms_and_categories_are_checked_with_the_known_ones_named(self):
+        config = Config({"rooms": {"café": 5, "lab": {"name": "Lab"}}}, environ={})
+        self.assertEqual(config.check_room("cafe\u0301"), "café")
+        self.assertEqual((config.rooms["café"], config.rooms["lab"]), (5, 90))
+        self.assertIsNone(config.check_room(None))
+        for name in BAD_NAMES:
+            with self.assertRaisesRegex(UsageError, "use one of: prefs, decisions"):
+                config.check_room(name)
+            with self.assertRaisesRegex(UsageError, "preference, decision"):
+                config.room_of(name)
+
+
+@needs("yaml")
+class YamlSettings(Case):
+    def load(self, text: str | bytes) -> Config:
+        self.root.mkdir(exist_ok=True)
+        data = text if isinstance(text, bytes) else text.encode()
+        (self.root / "config.yaml").write_bytes(data)
+        return h.load_config(self.root, environ={})
+
+    def test_a_yaml_parser_reads_the_shipped_file_as_the_defaults(self):
+        config = h.load_config(self.root, environ={})
+        self.assertEqual(config.notices, [])
+        self.assertEqual({name: config[name] for name in h.DEFAULTS}, h.DEFAULTS)
+
+    def test_what_is_left_out_keeps_its_default(self):
+        config = self.load("\ufeffrooms:\n  lab: {days: 12, name: Lab}\npruning:\n"
+                           "vectors:\n  backend: local\nsecurity:\n  personal_numbers: off\n")
+        self.assertEqual((config.rooms["lab"], config.rooms["events"]), (12, 90))
+        self.assertEqual(config["pruning"], h.DEFAULTS["pruning"])
+        self.assertEqual(config["security"]["personal_numbers"], "off")
+        self.assertEqual(self.load("").rooms, h.DEFAULTS["rooms"])
+
+    def test_an_error_names_the_line_and_what_would_be_right(self):
+        for text, said in (
+                ("rooms:\n  prefs: 3\nvektors:\n  backend: local\n", ":3: unknown key 'vektors'; "
+                 "did you mean 'vectors'"),
+                ("retrieval:\n\n  hot_bost: 1.2\n", ":3: unknown key 'hot_bost'; did you mean "
+                 "'hot_boost'"),
+                ("storage:\n  zzz: 1\n", ":2: unknown key 'zzz'; known: max_text_chars"),
+                ("retrieval:\n\thot_boost: 1\n", ":2: .*indent with blanks"),
+                ("retrieval: [1\n", ":2: "), ("- a\n", ":1: this is not a list of sections"),
+                ("retrieval: 5\n", ":1: 'retrieval' needs indented keys"),
+                ("pruning:\n  low_frequency_days: ten\n", ":2: .*a whole number, not 'ten'"),
+                ("pruning:\n  low_frequency_days: 2.5\n", ":2: .*a whole number"),
+                ("pruning:\n  low_frequency_days: -1\n", ":2: .*below 0"),
+                ("pruning:\n  low_frequency_days: true\n", ":2: .*a whole number"),
+                ("retrieval:\n  min_score: .nan\n", ":2: "),
+                ("retrieval:\n  stem: 1\n", "true or"),
+                ("retrieval:\n  default_top_k: 0\n", ":2: .*below 1"),
+                ("retrieval:\n  hot_boost: 0.5\n", ":2: .*below 1"),
+                ("vectors:\n  backend: openai\n", ":2: .*one of auto, local, jina"),
+                ("vectors:\n  url: 5\n", ":2: .*needs a string"),
+                ("security:\n  redact_patterns: abc\n", ":2: .*list of strings"),
+                ("rooms:\n  lab: {day: 3}\n", ":2: unknown key 'day'; did you mean 'days'"),
+                ("rooms:\n  lab: 0\n", ":2: .*below 1"),
+                ("category_mapping:\n  idea: event\n", ":2: unknown room 'event'; did you mean"),
+                (b"rooms:\n  a\xff: 3\n", "not UTF-8"), ("a: &a [*a]\n", ":1: "),
+                ("rooms:\n  ? [1, 2]\n  : 3\n", ":2: ")):
+            with self.subTest(text), self.assertRaisesRegex(ConfigError, f"config.yaml.*{said}"):
+                self.load(text)
+
+    def test_a_wrong_file_stops_the_command_with_code_3_and_one_sentence(self):
+        with contextlib.suppress(ConfigError):
+            self.load("retrieval:\n\thot_boost: 1\n")
+        done = spawn("--root", self.root, "stats")
+        self.assertEqual((done.code, done.out, done.err.count("\n")), (3, "", 1))
+        self.assertNotIn("Traceback", done.err)
+
+    def test_own_patterns_and_a_bad_one(self):
+        good = self.load("security:\n  redact_patterns:\n    - '(EMP\\d{6})'\n")
+        memory = HermesLite(self.root, config=good)
+        number = "EMP" + str(random.randrange(10 ** 5, 10 ** 6))
+        self.assertIn("[已脱敏:custom]", memory.redact(f"ask {number}")[0])
+        memory.remember(f"ask {number} about the keys")
+        memory.close()
+        self.assertEqual(holding(self.root, number), [])
+        with self.assertRaises(ConfigError):
+            HermesLite(self.root, config=self.load("security:\n  redact_patterns: ['(']\n"))
+
+
+# =============================================================================
+# 4. Text
+# =============================================================================
+
+LETTERS = string.ascii_letters + string.digits
+SYMBOLS = "!@#$%^&*-_+"
+
+
+def rand(rng: random.Random, size: int, chars: str = LETTERS) -> str:
+    """Random characters with at least one digit, as real keys have."""
+    while True:
+        word = "".join(rng.choice(chars) for _ in range(size))
+        if any(c.isdigit() for c in word) and not word.isdigit():
+            return word
+
+
+def human(rng: random.Random) -> str:
+    """A password as people choose it."""
+    word = rng.choice("falcon amber Munich Kaffee dragon Chengdu silver Oktober panda".split())
+    number = str(rng.randrange(10, 99999))
+    return rng.choice([word + number, word + rng.choice("!@#$%&*") + number,
+                       word.title() + number + "!",
+                       number + word + "#", word.replace("a", "@").replace("o", "0") + number])
+
+
+def strong(rng: random.Random) -> str:
+    return rand(rng, rng.randrange(10, 20),
+                LETTERS + SYMBOLS.replace("-", "")) + rng.choice(LETTERS)
+
+
+def vendor(rng: random.Random) -> str:
+    """A key of a vendor nobody knows: short prefix, long random tail."""
+    prefix = "".join(rng.choice(string.ascii_lowercase) for _ in range(rng.randrange(2, 5)))
+    kind = rng.choice(["_", "-", "_live_", "_sk_", "-api-", "_pat_", "-key-"])
+    return prefix + kind + rand(rng, rng.randrange(28, 44))
+
+
+def digits(rng: random.Random, size: int) -> str:
+    return str(rng.randrange(10 ** (size - 1), 10 ** size))
+
+
+# One template a place between bars; ↵ stands for a line end. Slots: {p} password, {k} key,
+# {a} letters and digits, {4} {6} {16} that many, the rest harmless.
+HIDE = {
+    "zh": r"""测试环境 MySQL 密码是{p}，改之前先备份 ¦ VPN 口令：{p} ¦ 跳板机的登陆密码已经改为 {p}，周五前生效 ¦ 老板的邮箱密码换成{p}了
+NAS 管理员账号 admin 密码 {p} ¦ 记一下，堡垒机密码已更新为“{p}” ¦ 公司 Wi-Fi 密码：{p}（访客网） ¦ Redis 的密码现在是 {p} 。
+门禁码是{6}#，别告诉外人 ¦ 银行卡密码：{6} ¦ 手机收到验证码 {6}，请勿泄露 ¦ 保险柜密码{6} ¦ SIM 卡的 PIN 码是{4} ¦ 网盘提取码：{4}
+高德地图的密钥是{k} ¦ 访问令牌为 {k}，有效期三十天 ¦ 用 {p} 作为数据库口令 ¦ 把 {k} 填到 .env 的 APP_SECRET 里 ¦ 请将{k}设为新的访问令牌
+{p}是路由器密码 ¦ 个人令牌：↵{k} ¦ 解压密码 {p} ¦ 这个 webhook 的签名密钥：`{k}` ¦ 登录后台用 admin/{p} ¦ 账号：test01 密码：{p}
+客户端凭证（client_secret）为 {k} ¦ 支付密码设置成了{6} ¦ 私钥口令为「{p}」 ¦ 服务器密码还是默认的{p} ¦ 授权码：{16}
+运维群里发的新 root 密码：{p}，今晚生效 ¦ 阿里云 RAM 账号的 AccessKey Secret 是 {k} ¦ 帮忙把生产库口令从旧的换成 {p}
+企业微信机器人 key={k} ¦ “{p}”就是那台打印机的密码 ¦ 我把邮箱 SMTP 授权码更新了，现在是{16} ¦ 小程序 appsecret: {k}
+服务器 192.168.1.20，用户 root，密码 {p} ¦ 银行 U 盾密码设成 {6} 了 ¦ 短信码 {6} 别告诉别人
+数据库账号 app_rw 口令 {p}，只读账号口令 {p} ¦ 连接 ES 用 elastic/{p} ¦ wifi 名 Office-5G，密码{p} ¦ 压缩包密码就用 {p} 吧
+密钥已轮换，新值：{k} ¦ 登录密码（测试环境）: {p} ¦ {k} —— 这是新的 CI token ¦ token（只读）：{k} ¦ github 的 PAT 是 {k}
+测试服 ssh 密码 {p} （端口 2222） ¦ 密码: `{p}` ¦ 管理员口令刚改，是 {p} ¦ 群晖登录名 admin，密码 {p} ¦ 财务系统初始密码为{6}，请尽快修改
+令牌：{k}（只给 CI 用） ¦ env 里加一行 SECRET_KEY="{k}" ¦ OpenAI 的 key 是 {k} ¦ 我的支付宝支付密码是{6}
+微信公众号 AppSecret {k} ¦ 密码从 {p} 改为 {p} ¦ 连接串 Server=db;User Id=sa;Password={a};Encrypt=true
+root@10.0.0.5 的密码：{p} ¦ 口令 {p} 过期前要换 ¦ 服务账号密钥 {k} 已写入 Vault""",
+    "en": r"""staging db password: {p} ¦ the password for the jump host is {p}
+The new root password on build-07 was changed to {p}.
+Please use {p} as the password for Jenkins ¦ set the admin password to {p} before Friday
+I reset your password to "{p}" ¦ passphrase for the backup disk = {p}
+Grafana login is admin / {p} ¦ ssh deploy@10.0.0.7, pw: {p} ¦ the API key is {k}
+our token for the CI runner: {k} ¦ FOO_SERVICE_TOKEN={k} ¦ export DB_PASSWORD='{p}'
+db.password={p} ¦   clientSecret: "{k}" ¦ {"user": "bot", "secret_key": "{k}", "ok": true}
+{'api_token': '{k}', 'n': 3} ¦ curl -H "X-Api-Key: {k}" https://api.example.org/v1/items
+curl -H 'Authorization: Bearer {k}' https://api.example.org ¦ mysql -h db1 -u root -p{a} shop
+sshpass -p '{p}' ssh root@10.1.2.3 ¦ app login --user bob --password {p} --region eu
+https://bot:{a}@git.example.org/team/repo.git ¦ mongodb+srv://svc:{a}@cluster0.example.net/prod
+GET /v1/list?access_token={k}&page=2 ¦ The PIN for the alarm panel is {4}
+your verification code is {6} ¦ My OTP: {6} ¦ recovery code {6} ¦ | password | {p} |
+- name: ADMIN_PASSWORD↵  value: {p} ¦ <password>{a}</password>
+conn = connect(user="app", password="{p}", port=5432) ¦ os.environ["HF_TOKEN"] = "{k}"
+{k} is the access token for the printer service ¦ put {k} into SERVICE_KEY on the runner
+"private_token" => "{k}", ¦ [auth]↵secret = {k} ¦ unlock code: {6} ¦ password↵{p}
+the wifi password's {p} ¦ Temp password for new hires: {p} (change on first login)
+I changed the NAS password from {p} to {p} ¦ creds: root / {p} ¦ SMTP_PASS={p}
+POSTGRES_PASSWORD: "{p}" ¦ docker run -e MYSQL_ROOT_PASSWORD={a} mysql:8 ¦ redis-cli -a {a} ping
+Set-Cookie: session={k}; HttpOnly ¦ x-auth-token: {k} ¦ api-key={k} header works
+ANTHROPIC_AUTH_TOKEN={k} ¦ "refreshToken":"{k}","expiresIn":3600 ¦ password -> {p}
+the combination for the safe is {6} ¦ Door code is {4} ¦ My voicemail PIN: {4}
+2fa backup code: {6} ¦ bearer token for staging: {k} ¦ webhook secret whsec_{k}
+ftp://backup:{a}@10.0.0.3/dump ¦ jdbc:postgresql://db/app?user=a&password={a} ¦ PASSWORD "{p}"
+the encryption passphrase is "{p} blue lamp" ¦ Admin pw is {p} ¦ license key: {k}
+SSH-Passphrase = {p} ¦ here's the new Postgres password: {p} ¦ ADMIN_PASSWORD={p} ./start.sh
+PW: {p} ¦ Guest network password = "{p}" ¦ passcode for the meeting: {6} ¦ the secret is {k}
+client_id=abc client_secret={k} ¦ GITLAB_TOKEN: {k} ¦ my api token ({k}) leaked
+token={k}; path=/ ¦ Password is now {p}, was {p} ¦ auth = ("svc", "{p}")
+echo {a} | docker login -u ci --password-stdin
+requests.get(url, headers=dict(Authorization="Bearer {k}")) ¦ password for user "bob" is "{p}"
+smb://bob:{a}@nas/share ¦ API-Token: {k}""",
+    "de": r"""Das Passwort für den Testserver lautet {p} ¦ WLAN-Passwort: {p}
+Datenbankpasswort ist {p} ¦ Das Kennwort wurde auf {p} geändert. ¦ Neues Admin-Passwort: „{p}“
+Bitte {p} als Passwort verwenden ¦ Der API-Schlüssel für die Wetterdaten ist {k}
+Zugangscode zur Garage: {6} ¦ Meine PIN ist {4} ¦ Die PIN für das Tablet lautet {4}.
+Zugriffstoken = {k} ¦ Zugangsdaten: admin / {p} ¦ Sicherheitscode {6}
+Der geheime Schlüssel lautet {k}, bitte nicht weitergeben ¦ Kennwort der Fritzbox = {p}
+das Passwort vom NAS ist jetzt {p} ¦ Passwort geändert auf {p} ¦ Freischaltcode: {6}
+{p} ist das Root-Passwort ¦ Der Token für den Build-Server heißt {k} ¦ Passwort vom Router: {p}
+Ich habe das Passwort auf {p} gesetzt ¦ Neues WLAN-Kennwort lautet: {p}
+Zugang zum Server: root / {p} ¦ Der PIN-Code für die Tür ist {4}
+Mein Login: max.muster, Passwort {p} ¦ Der Token ist {k} ¦ API-Key für DeepL: {k}
+Das Masterpasswort ist „{p}“ ¦ Entsperrcode fürs Handy: {6} ¦ Schlüssel für die API: {k}
+TAN: {6} ¦ Verwende {p} als Kennwort ¦ Passwort = {p} (läuft im Mai ab) ¦ Kennwort: {p}
+Das neue Passwort ist: {p} ¦ Server-Zugang root, Passwort {p} ¦ PIN der Visa-Karte: {4}
+Mein WLAN-Schlüssel ist {p} ¦ Kennung max / Kennwort {p} ¦ das Admin-Kennwort heißt jetzt {p}""",
+    "mixed": r"""帮我记下 root password: {p} ¦ GitHub token 是 {k}，放到 CI 里 ¦ prod 的 API key 换成 {k}
+wifi password {p} 已经贴在墙上 ¦ secret 设置为 {k} ¦ Der 密码 für NAS ist {p}
+数据库连接 postgres://app:{a}@db:5432/main 别提交 ¦ AppSecret：{k} ¦ 登录用 root:{p}
+Jenkins 的 credentials 是 {k} ¦ 請記住 password=“{p}” ¦ access_key 填 {k}""",
+}
+STAY = {
+    "zh": r"""密码长度不能少于 12 位 ¦ 请在设置页修改密码后重新登录 ¦ 密码是必填项 ¦ 口令已失效，请联系管理员 ¦ 令牌桶限流算法的参数是 rate=100
+每个 token 大约对应 1.5 个汉字 ¦ 上下文窗口从 32k token 扩到 128k token ¦ 密钥轮换周期为 90 天
+这次改动把密码校验移到了 auth/validators.py ¦ 验证码 60 秒内只能发送一次 ¦ 验证码识别准确率达到 98.5% ¦ 密码管理器推荐 Bitwarden
+忘记密码的流程还没写测试 ¦ token 计数 bug 修好了，见 commit {sha} ¦ 会话编号 {uuid} ¦ 镜像摘要 sha256:{hex64}
+端口 8080 给 nginx，3306 给 MySQL ¦ API key 的申请流程见内部文档第 3 节 ¦ 访问令牌过期时间是 3600 秒 ¦ 密码学课程第 12 讲：椭圆曲线
+key 是字典的键，value 是值 ¦ 键盘布局换成 Colemak ¦ 本月 token 消耗 1234567，费用 12 元 ¦ 把 max_tokens 改成 8192
+tokenizer 用的是 bpe_50k ¦ 对称密钥长度为 256 位 ¦ 公钥已经上传到 GitHub ¦ 密码输入框要支持粘贴 ¦ 摩斯密码表贴在墙上
+授权码模式是 OAuth2 的一种 ¦ 提取码功能下线了 ¦ PIN 脚 13 接 LED ¦ 他的生日是 1990-05-17 ¦ 订单号 {6}{6} 已发货
+git clone git@github.com:org/repo.git ¦ 日志在 /var/log/app/token_refresh.log ¦ 密码错误超过 5 次会锁定账号
+凭证式国债利率 2.5% ¦ 门禁系统周三升级 ¦ 双因素认证已经打开 ¦ 口令红包的规则改了 ¦ secret 存在 Vault，不写进仓库
+变量名 access_token 改成 accessToken ¦ 密钥：见 1Password 的团队保险库 ¦ 登录方式改为扫码登录 ¦ 密码强度：中
+密码哈希用 argon2id，迭代 3 次 ¦ 会议室密码锁没电了 ¦ 配置项 password_min_length=12 ¦ 把 docs/password-policy.md 翻译成英文
+密码学家图灵的传记很好看 ¦ 他忘了 iPad 的密码，去店里刷机了 ¦ 密码栏不要自动填充 ¦ 修复：登录时密码错误提示 undefined ¦ 密码规则：8-16 位，含数字
+口令长度：12 ¦ 密码重置邮件 5 分钟内送达 ¦ 这次 token 用了 45678 个 ¦ token 价格是每百万 2 元 ¦ embedding 模型支持 8192 token
+令牌环网络已经淘汰 ¦ 秘钥托管方案对比：KMS vs Vault ¦ 密钥对生成用 ssh-keygen -t ed25519 ¦ 给 key 加索引后查询快了 3 倍
+Redis key 命名：user:123:profile ¦ 验证码组件升级到 v2.3.1 ¦ 验证码是图形的，不是短信的 ¦ 登录接口 POST /api/v1/login 返回 401
+用户 1024 的订单号是 88213377 ¦ admin/users 页面加分页 ¦ 账号体系重构，详见 docs/account-v2.md ¦ 凭证类型有三种：转账、收款、付款
+授权码流程见 RFC 6749 ¦ 手机 PIN 是可选的 ¦ access_token 有效期 7200 秒，refresh_token 30 天
+secret 环境变量在 Jenkins 里配 ¦ api_key 参数改为必填 ¦ 暗号对上了，我们见面了 ¦ 提取码错误 ¦ 门禁卡丢了 ¦ 密码本地加密后存储 ¦ 密码提示问题改成两个
+密码：不少于八位 ¦ 重置密码后 token 失效 ¦ token 是 JWT 格式 ¦ secret 是 Vault 管理的 ¦ 密钥存放在 KMS ¦ 这个 key 是唯一的
+验证码接口限流 5 次/分钟 ¦ 验证码有效期为 300 秒 ¦ 口令卡已停用 ¦ 用户密码 md5 存储不安全 ¦ 登录态保存 30 天
+把 auth 模块拆成 auth-core 和 auth-web ¦ 密码框的 placeholder 写错了 ¦ 令牌刷新逻辑见 token.go:128 ¦ 授权码只能用一次
+改密码的页面 404""",
+    "en": r"""the token count is 500 ¦ The secret to good bread is time.
+password must be 12 characters ¦ Passwords are hashed with bcrypt, cost 12
+Add a test for the password reset flow ¦ max_tokens=4096, temperature=0.2 ¦ tokenizer: bpe_32k
+Secretary: A. Lee ¦ author=Lee2021 ¦ risk-weighted returns ¦ desk-report-for-quarter-three
+blk.0.token_norm.weight=GPU ¦ key: value pairs matter ¦ commit {sha} touches the token cache
+trace {uuid} failed with 401 ¦ sha256:{hex64}  app.tar.gz ¦ md5 of the archive is {hex32}
+The access token expires after 3600 seconds ¦ refresh_token_ttl: 86400
+password_hash = hasher.hash(password) ¦ token = request.headers.get("Authorization")
+api_key=os.environ["SERVICE_API_KEY"] ¦ password: ${DB_PASSWORD} ¦ PASSWORD=<your-password>
+Authorization: Bearer <token> ¦ secret: !ref ServiceSecret
+see http://host:8080/path, mail ops@corp.example ¦ postgres://host/db?options=team@blue
+git@github.com:o/r.git ¦ https://example.org/docs/auth?page=2#tokens
+data:text/plain;base64,{plain64} ¦ the string {plain64} is only base64 of a greeting
+primary key (id), foreign key (user_id) ¦ The public key fingerprint is on the wiki
+Press any key to continue ¦ keyboard: logitech_k380 ¦ Pin 13 drives the LED, pin 12 the buzzer
+bowling pins: 10 ¦ the pass rate went from 81% to 93% ¦ All 214 tests pass, 3 skipped
+passport number formats differ ¦ compass heading is 270 ¦ bypass the cache with nocache=1
+auth middleware moved to src/auth/session_v2.ts ¦ The password field has type="password"
+input[name=password] needs an aria-label ¦ label: "Password", placeholder: "Enter your password"
+{"password": null, "token": ""} ¦ {"usage": {"prompt_tokens": 1234, "completion_tokens": 567}}
+{"max_tokens": 4096, "model": "gpt-4o-mini-2024-07-18"}
+def check(token: str, secret: bytes) -> bool: ¦ const { token } = useSession();
+if password == confirm_password: return True ¦ raise ValueError("invalid token")
+The code is 200 lines long ¦ exit code 137 means the container was killed
+error code: E11000 duplicate key ¦ zip code 80331, area code 089
+status code 404 on /api/v2/keys ¦ version 2.14.3 fixes the cookie banner
+Cookie policy was updated on 2024-03-01 ¦ session 12 covers indexes
+The login page loads in 1.2 s ¦ user: bob, role: admin
+contact alice.smith@example.com or call ext. 4412
+docker image registry.example.org/app:1.4.2-{hex8} ¦ file report-2024-11-30-final.pdf
+id: msg_01{mix22} ¦ request req_011{mix22} timed out ¦ parcel 00340{6}{6} is on its way
+The credentials page needs a redesign ¦ Bearer authentication is described in RFC 6750
+bearer of bad news ¦ Basic auth is disabled on staging ¦ we use AES-256 and RSA-2048 keys
+JWT tokens carry three parts ¦ ERC-721 token standard ¦ CSS token --color-primary: #1f2937
+import { tokenize } from './lexer' ¦ node_modules/.cache/babel-loader/{hex32}.json
+ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{b64_43} bob@laptop ¦ LaTeX needs \usepackage[T1]{fontenc}
+risk of secret leakage is low ¦ password-protected zip files are blocked
+secretKeyRef: name: app-secrets ¦ no password needed on the LAN
+the password is stored in 1Password ¦ Password length: 16
+Password reset link sent to bob@example.com ¦ password field max 64 chars ¦ Password: [REDACTED]
+password: str | None = None ¦ user.password = hash_password(raw) ¦ token_type: bearer
+token = tokens[0] ¦ tokens: 12345 ¦ total_tokens=9876 ¦ key = "name" ¦ key = f"user:{uid}:v2"
+keys: a, b, c ¦ secrets.GITHUB_TOKEN is read-only ¦ token: ${{ secrets.NPM_TOKEN }}
+api_key: env.OPENAI_KEY ¦ The pin on the map is in Berlin ¦ PIN entry UI: 4 digits
+pinned version: 2.0.1 ¦ session: 2024-05-12 planning ¦ cookie: accepted ¦ auth: none ¦ auth=True
+pass: 12, fail: 3 ¦ login: bob ¦ login at 09:30, logout at 17:45 ¦ user: root, host: db1
+code: 200 ¦ access level: 3 ¦ private beta starts in Q3
+signature verification failed for v1.2.3 ¦ webhook retries: 5 ¦ hooks/pre-commit runs ruff
+The key takeaway is simple ¦ Bearer token auth, see section 4 ¦ Our secret sauce is caching
+the passphrase prompt is gone in 3.2 ¦ git checkout 4f2a9c1 ¦ docker pull nginx:1.25.3-alpine
+uuid 3f2504e0-4f89-11d3-9a0c-0305e82c3301 is the tenant
+s3://my-bucket/path/to/file-2024.parquet ¦ /home/bob/.ssh/id_ed25519.pub
+java.lang.IllegalStateException: token expired at 1712345678
+ETag: "33a64df551425fcc55e4d42a148795d9f25f89d4" ¦ x = base64.b64encode(data)
+np.random.seed(42) ¦ Tokenlimit: 4000 ¦ PIN-Eingabe überarbeitet
+Sicherheitscode wird per SMS geschickt ¦ Passphrase wird nicht gespeichert
+password is case-sensitive ¦ password is stored hashed ¦ password is required
+password was changed yesterday ¦ the password is at least 8 characters
+password: required, min 8 chars ¦ pwd shows the current directory ¦ cd $(pwd) && make
+access denied for user root ¦ root cause: cache key collision ¦ secret santa on Dec 20
+token bucket size 100 ¦ token budget: 4000 per request ¦ Tokens per second: 45.3
+cookie consent banner v2 ¦ session timeout = 1800 ¦ signature: def f(x: int) -> str
+pin numpy==1.26.4 ¦ pins: 2, 4, 7 ¦ code review at 15:00 ¦ code: ERR_CONN_RESET
+the key is to start small ¦ key = (a, b) ¦ KEY_LEFT = 37 ¦ apiKey: process.env.API_KEY
+password = getpass.getpass() ¦ password=$1 ¦ -p 8080:80 ¦ ssh -i ~/.ssh/id_rsa -p 2222 bob@host
+curl -u $USER:$TOKEN https://x.test ¦ git commit -m "fix token refresh" ¦ Token: abgelaufen""",
+    "de": r"""Das Passwort ist abgelaufen ¦ Das Passwort muss mindestens 12 Zeichen haben
+Bitte ändere dein Passwort regelmäßig ¦ Der Token läuft nach 30 Minuten ab
+Tokenverbrauch heute: 120000 ¦ Der Schlüssel liegt beim Hausmeister
+Schlüsselwörter: Speicher, Suche, Index ¦ Der Primärschlüssel heißt kunden_id
+Kennwortänderung alle 180 Tage ¦ PIN dreimal falsch eingegeben ¦ Die PIN ist vierstellig
+Bestellnummer {6}{4} ¦ Postleitzahl 80331 München ¦ IBAN-Prüfung ist eingebaut
+API-Schlüssel bitte im Tresor ablegen ¦ Zugangsdaten liegen in 1Password
+Das Geheimnis guter Suppe ist Zeit ¦ Zertifikat läuft am 12.05.2027 ab ¦ Fehlercode 0x80070005
+Version 3.11 braucht keinen Token ¦ Passwort vergessen? Link anklicken
+Passwortmanager ausgerollt ¦ Der Sicherheitscode steht auf der Rückseite ¦ Sitzung {uuid} beendet
+Ticket ABC-1234: Token-Prüfung beschleunigen ¦ Port 5432 ist belegt
+Das Kennwort wurde gestern geändert. ¦ Passwort: siehe Tresor ¦ Schlüssellänge 2048 Bit
+Die Sekretärin heißt Frau Pass ¦ Passwort ist falsch ¦ Passwortfeld leer lassen
+Passwort: mindestens 10 Zeichen ¦ Kennwort zurücksetzen dauert 5 Minuten ¦ Der Token ist ungültig
+Schlüssel verloren, Hausmeister informiert ¦ Der Schlüssel zum Erfolg ist Geduld
+Zugang zum Gebäude ab 7:00 Uhr ¦ Anmeldung bis 31.12.2026 ¦ TAN-Verfahren wird abgeschafft
+Geheimnisvoller Fehler 4711 ¦ Benutzer: max, Rolle: admin
+API-Schlüssel rotieren wir alle 30 Tage ¦ Die Zugangsdaten stehen im Wiki
+Passwort läuft in 14 Tagen ab ¦ Passwort ist zu kurz ¦ PIN und TAN getrennt senden
+Das Token-Limit liegt bei 8192 ¦ Schlüsselfertig bis 2027 ¦ der Schlüssel ist eindeutig
+Kennwort: wie besprochen ¦ Zugangsdaten folgen per Post ¦ Login um 9 Uhr""",
+}
+
+
+def fill(template: str, rng: random.Random) -> tuple[str, str]:
+    """The template with its slots filled, and the secret among them ('' for must-stay)."""
+    secret = ""
+
+    def slot(m: re.Match[str]) -> str:
+        nonlocal secret
+        name = m[1]
+        made = {"p": lambda: rng.choice([human, strong])(rng), "k": lambda: rng.choice(
+                    [vendor, lambda r: rand(r, r.randrange(24, 44)),
+                     lambda r: rand(r, 32, "0123456789abcdef")])(rng),
+                "a": lambda: rand(rng, 14), "4": lambda: digits(rng, 4),
+                "6": lambda: digits(rng, 6),
+                "16": lambda: "".join(rng.choice(string.ascii_lowercase) for _ in range(16)),
+                "sha": lambda: rand(rng, 40, "0123456789abcdef"),
+                "hex64": lambda: rand(rng, 64, "0123456789abcdef"),
+                "hex32": lambda: rand(rng, 32, "0123456789abcdef"),
+                "hex8": lambda: rand(rng, 8, "0123456789abcdef"),
+                "mix22": lambda: rand(rng, 22), "b64_43": lambda: rand(rng, 43),
+                "uuid": lambda: "-".join(rand(rng, n, "0123456789abcdef")
+                                         for n in (8, 4, 4, 4, 12)),
+                "plain64": lambda: base64.b64encode(b"hello from the %s team, welcome"
+                                                    % rng.choice([b"blue", b"green",
+                                                                  b"night"])).decode()}
+        if name not in made:
+            return m[0]
+        value = made[name]()
+        secret = value if name in ("p", "k", "a", "4", "6", "16") else secret
+        return value
+    return re.sub(r"\{(\w+)\}", slot, template), secret
+
+
+def templates(side: dict[str, str]) -> list[tuple[str, str]]:
+    return [(lang, row.replace("↵", "\n")) for lang, block in side.items()
+            for row in re.split(r" ¦ |\n", block)]
+
+
+def fresh_hide(rng: random.Random, times: int = 3) -> list[tuple[str, str, str]]:
+    return [(lang, *fill(line, rng)) for lang, line in templates(HIDE) for _ in range(times)]
+
+
+def fresh_stay(rng: random.Random, times: int = 1) -> list[tuple[str, str]]:
+    return [(lang, fill(line, rng)[0]) for lang, line in templates(STAY) for _ in range(times)]
+
+
+def body64(rng: random.Random, lines: int) -> list[str]:
+    return [base64.b64encode(rng.randbytes(48)).decode() for _ in range(lines)]
+
+
+class MustHide(unittest.TestCase):
+    def setUp(self) -> None:
+        self.rng = random.Random(20)
+
+    def hides(self, text: str, *secrets: str, keeps: str = "") -> str:
+        out, labels = redact(text)
+        for secret in secrets:
+            self.assertNotIn(secret, out, text)
+        self.assertTrue(labels, text)
+        self.assertEqual(redact(out), (out, ()))
+        if keeps:
+            self.assertIn(keeps, out)
+        return out
+
+    def test_fresh_sentences_in_three_languages(self) -> None:
+        for lang, text, secret in fresh_hide(self.rng, 1):
+            with self.subTest(lang=lang, text=text):
+                self.hides(text, secret)
+
+    def test_three_separators_of_the_base_patterns(self) -> None:
+        for text in ("密码是 {}", "密码：{}", "密码 {}", "口令为{}", "passwd={}", "api_key: {}", "token {}",
+                     "授权码：{}"):
+            secret = rand(self.rng, 18)
+            self.hides(text.format(secret), secret)
+        self.assertEqual(redact("密码是 xxx"), ("密码是 [已脱敏:password]", ("password",)))
+
+    def test_one_group_hides_the_whole_match(self) -> None:
+        tail = rand(self.rng, 24)
+        self.assertEqual(redact("key sk-" + tail), ("key [已脱敏:api_key]", ("api_key",)))
+        self.assertEqual(redact("Bearer " + tail), ("[已脱敏:token]", ("token",)))
+
+    def test_named_leaks_of_the_base_patterns(self) -> None:
+        tail = rand(self.rng, 24)
+        self.assertEqual(redact("password is hunter2")[0], "password is [已脱敏:password]")
+        self.assertEqual(redact("token: Bearer " + tail)[0], "token: [已脱敏:token]")
+
+    def test_labels_once_in_order_of_first_use(self) -> None:
+        text = "token: {} 密码：{} token: {}".format(*(rand(self.rng, 20) for _ in range(3)))
+        self.assertEqual(redact(text)[1], ("token", "password"))
+
+    def test_br01_compound_keys_in_json_repr_env_yaml(self) -> None:
+        for text, name in (('{"password": "%s"}', "password"),
+                           ("{'client_secret': '%s'}", "client_secret"),
+                           ("export FOO_TOKEN=%s", "FOO_TOKEN"), ("db.password=%s", "db.password"),
+                           ("authToken: %s", "authToken"),
+                           ("  mcp_servers.x.env.ADS_API_TOKEN: %s", "ADS_API_TOKEN"),
+                           ("HTTP_AUTHORIZATION: Bearer %s", "HTTP_AUTHORIZATION")):
+            secret = rand(self.rng, 24)
+            self.hides(text % secret, secret, keeps=name)
+
+    def test_br02_quoted_values_whole_and_json_still_parses(self) -> None:
+        s = rand(self.rng, 12)
+        self.assertEqual(redact(f"password='blue lamp {s}'")[0], "password='[已脱敏:password]'")
+        out = self.hides('{"password": "say \\"%s\\" twice", "n": 1}' % s, s, "twice")
+        self.assertEqual(json.loads(out)["n"], 1)
+        self.hides(f'sign-in for svc failed, tried password "{s} x!".', s, "x!",
+                   keeps="failed, tried")
+        out = self.hides('{"link":"https://h.test/?n=1&access_token=%s","ok":false}' % s, s,
+                         keeps="?n=1&")
+        self.assertIs(json.loads(out)["ok"], False)
+        inner = json.dumps({"body": json.dumps({"token": s, "ok": True}), "n": 2})
+        self.assertTrue(json.loads(json.loads(self.hides(inner, s))["body"])["ok"])
+        out = self.hides('{"pin": 482913, "ok": true}', "482913")
+        self.assertTrue(json.loads(out)["ok"])
+
+    def test_json_stays_json_whatever_the_values(self) -> None:
+        rng = self.rng
+        def value(depth: int) -> object:
+            made = [rng.randrange(10 ** rng.randrange(1, 17)), None, True, 1.5e9, "hunter22!",
+                    "password is X1y2z3",
+                    "".join(rng.choice('ab1"\\\'\n{}[],:=密码 x%&') for _ in range(9)),
+                    "postgres://u:p\"@h/x"]
+            if depth:
+                made += [{rng.choice(["password", "token", "pin", "apiKey", "db_pass",
+                                      "密码"]): value(depth - 1)
+                          for _ in range(3)}, [value(depth - 1), value(depth - 1)]]
+            return rng.choice(made)
+        for _ in range(150):
+            text = json.dumps({key: value(2) for key in ("password", "token", "pin")},
+                              ensure_ascii=rng.random() < .5)
+            json.loads(redact(text)[0])
+            json.loads(json.loads(redact(json.dumps({"m": text}))[0])["m"])
+
+    def test_br03_private_keys_in_every_shape(self) -> None:
+        kind = "RSA PRIVATE " + "KEY"
+        head, tail = f"-----BEGIN {kind}-----", f"-----END {kind}-----"
+        lines = body64(self.rng, 12)
+        info = ["Proc-Type: 4,ENCRYPTED", "DEK-Info: AES-128-CBC,0A1B2C3D4E5F60718293A4B5C6D7E8F9",
+                ""]
+        whole = "\n".join([head, *lines, lines[0][:7], tail])
+        fake = "\n".join([head, *lines[:5], "-----END CERTIFICATE-----", *lines[5:], tail])
+        for text, after in ((f"before\n{whole}\nafter the key", "after the key"),
+                            ("\n".join([head, *lines]), ""),
+                            ("\n".join([head, *info, *lines]), ""),
+                            ("\r\n".join([head, *lines, tail]), ""),
+                            (json.dumps({"key": whole, "n": 1}), '"n": 1'),
+                            (head + "".join(lines) + tail, ""),
+                            (f"x\n{fake}\nand text", "\nand text"),
+                            ("note " + " ".join([head, *lines, tail]), "note ")):
+            out = self.hides(text, keeps=after)
+            for line in lines:
+                self.assertFalse(any(line[i:i + 20] in out for i in range(len(line) - 19)), out)
+        public = "\n".join(["-----BEGIN CERTIFICATE-----", *lines, "-----END CERTIFICATE-----"])
+        self.assertEqual(redact(public)[0], public)
+
+    def test_br04_passwords_in_urls(self) -> None:
+        s = rand(self.rng, 14)
+        for text, keeps in ((f"postgres://app:p@{s}@db.local:5432/x", "@db.local:5432/x"),
+                            (f"redis://:{s}@h:6379/0", "@h:6379/0"),
+                            (f"postgres://u:a/{s}:b@h/d", "@h/d"),
+                            (f"postgres://h/x?user=a&password={s}", "h/x?user=a&"),
+                            (f"git remote https://x-token:{s}@git.test/h.git", "@git.test/h.git")):
+            self.hides(text, s, keeps=keeps)
+        self.assertEqual(redact("postgres://app:p@q@h/x")[0], "postgres://app:[已脱敏:password]@h/x")
+
+    def test_br05_keys_glued_to_chinese_text(self) -> None:
+        r = self.rng
+        keys = ["sk-" + rand(r, 32), "ghp_" + rand(r, 36),
+                "AK" + "IA" + rand(r, 16, string.ascii_uppercase + string.digits),
+                "AI" + "za" + rand(r, 35), "xox" + "b-" + digits(r, 12) + "-" + rand(r, 24),
+                ".".join("ey" + "J" + rand(r, 20) for _ in range(2)) + "." + rand(r, 30),
+                "gl" + "pat-" + rand(r, 20),
+                "hf_" + rand(r, 34), "npm_" + rand(r, 36), "sk-ant-api03-" + rand(r, 40),
+                "LT" + "AI" + rand(r, 20),
+                "AK" + "ID" + rand(r, 32), "jina_" + rand(r, 40), "sk_" + "live_" + rand(r, 24),
+                "gsk_" + rand(r, 40)]
+        for key in keys:
+            for text in ("测试密钥为{}。", "请用{}登录", "１{}", "{}的权限"):
+                self.hides(text.format(key), key, keeps=text.format("\0").split("\0")[0])
+            embedded = "abc" + key.replace("-", "_").replace(".", "_")
+            self.assertTrue(redact("x " + embedded[:12])[0].endswith(embedded[:12]))
+
+    def test_br08_the_choke_point_is_pure_and_stable(self) -> None:
+        s = rand(self.rng, 20)
+        first = redact(f"password={s}")
+        self.assertEqual(first, redact(f"password={s}"))
+        self.assertEqual(redact(f"{first[0]} and password={s}")[0],
+                         "password=[已脱敏:password] and password=[已脱敏:password]")
+
+    def test_full_width_labels_and_separators(self) -> None:
+        s = rand(self.rng, 16)
+        self.assertEqual(redact(f"ｐａｓｓｗｏｒｄ：{s}，谢谢")[0], "ｐａｓｓｗｏｒｄ：[已脱敏:password]，谢谢")
+
+    def test_no_tail_is_left(self) -> None:
+        for value in ("Ab1!x#y%z", "p,q;r&s7", "x9(y)z]", "tr0ub4dor&3", "a=b=c9==", "pä55wörd",
+                      "Qwer1529*"):
+            for text in ("密码是{}", "password: {}", "password = '{}' # db", "Passwort lautet {}"):
+                out = redact(text.format(value))[0]
+                self.assertEqual(out, text.format("[已脱敏:password]"), value)
+
+
+class MustStay(unittest.TestCase):
+    def stays(self, text: str) -> None:
+        self.assertEqual(redact(text, rules=BASE_PATTERNS), (text, ()))
+
+    def test_fresh_sentences_in_three_languages(self) -> None:
+        for lang, text in fresh_stay(random.Random(21)):
+            with self.subTest(lang=lang):
+                self.stays(text)
+
+    def test_br07_fixed_corpus(self) -> None:
+        for text in ("the token count is 500", "max_tokens=4096", "tokenizer: bpe_32k",
+                     "Secretary: A. Lee", "author=Lee2021",
+                     "the secret to success is patience", "risk-weighted returns",
+                     "desk-report-for-quarter-three",
+                     "blk.0.token_norm.weight=GPU", "key: value pairs matter",
+                     "password must be 12 characters",
+                     *(fill(t, random.Random(5))[0] for t in ("commit {sha}", "{uuid}"))):
+            self.stays(text)
+
+    def test_br04_urls_without_credentials(self) -> None:
+        for text in ("see http://host:8080/path, mail ops@corp.example",
+                     "postgres://host/db?options=team@blue",
+                     "git@github.com:o/h.git", "https://h.test/a?b=c#d@e"):
+            self.stays(text)
+
+
+class RedactionRules(unittest.TestCase):
+    def test_added_rules_of_both_forms(self) -> None:
+        rules = (*BASE_PATTERNS, r"(工号[:：]\s*)(\d+)", r"(EMP\d{6})")
+        self.assertEqual(redact("工号：12345, emp123456", rules=rules),
+                         ("工号：[已脱敏:custom], [已脱敏:custom]", ("custom",)))
+
+    def test_a_bad_rule_is_named(self) -> None:
+        for bad in ("(", "abc", "(a)(b)(c)", "(x*)"):
+            with self.assertRaises(ConfigError) as caught:
+                check_rules([*BASE_PATTERNS, bad])
+            self.assertIn(repr(bad), str(caught.exception))
+
+
+class PersonalNumbers(unittest.TestCase):
+    CARD, PHONE = "4539 5787 6362 1486", "138" + "12345678"
+
+    def identity(self) -> str:
+        base = "110105" + "19491231" + "002"
+        weights = (7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2)
+        return base + "10X98765432"[sum(w * int(d) for w, d in zip(weights, base)) % 11]
+
+    def test_off_by_default(self) -> None:
+        text = f"电话{self.PHONE}，卡号 {self.CARD}，身份证{self.identity()}"
+        self.assertEqual(redact(text)[0], text)
+
+    def test_hidden_where_the_check_digit_holds(self) -> None:
+        text = f"电话{self.PHONE}，卡号 {self.CARD}，身份证{self.identity()}"
+        out, labels = redact(text, personal="redact")
+        self.assertEqual(out, "电话[已脱敏:phone]，卡号 [已脱敏:bank_card]，身份证[已脱敏:id_number]")
+        self.assertEqual(labels, ("phone", "bank_card", "id_number"))
+        wrong = "订单 4539578763621487 编号 110105194912310021"
+        self.assertEqual(redact(wrong, personal="redact")[0], wrong)
+
+    def test_hash_is_keyed_and_equal_for_equal_numbers(self) -> None:
+        one = redact(self.CARD, personal="hash", key=b"k")[0]
+        self.assertEqual(one, redact("４５３９" + self.CARD[4:].replace(" ", "-"), personal="hash",
+                                     key=b"k")[0])
+        self.assertNotEqual(one, redact(self.CARD, personal="hash", key=b"other")[0])
+        self.assertEqual(redact(one, personal="hash", key=b"k"), (one, ()))
+        with self.assertRaises(UsageError):
+            redact("x", personal="hash")
+
+
+class RedactionCost(unittest.TestCase):
+    def test_twice_changes_nothing(self) -> None:
+        rng = random.Random(22)
+        pieces = ["password", " is ", "=", ":", '"', "'", "\\", "密码", "是", " ", "\n", "token",
+                  "sk-abc12345", "://u:p@", "[已脱敏:token]",
+                  "hunter2", "Bearer ", "，", "-----BEGIN PRIVATE KEY-----", "{", "}", "key", "Xy9",
+                  "&", "login admin/", "**", "A1b2C3d4E5f6G7"]
+        for _ in range(700):
+            text = "".join(rng.choice(pieces) for _ in range(rng.randrange(2, 14)))
+            out = redact(text)[0]
+            self.assertEqual(redact(out)[0], out, text)
+
+    def test_time_grows_with_length_only(self) -> None:
+        for unit in ("a", "aB3", '"', "=", "password ", 'password="', "QWxhZGRpbjpvcGVu",
+                     "-----BEGIN ", "://a:", "@", "密码是", "\\", "Secret"):
+            self.assertLess(growth(redact, unit, 2500), 4, unit)
+
+
+FIELD_NOTES = {
+    "play": "周末大家玩了狼人杀桌游", "gate": "登录页白屏原因：网关的healthcheck超时误判实例下线",
+    "cron": "每周巡检 cron 快照", "disk": "把日志放到D盘的logs目录"}
+
+
+class TokenRules(unittest.TestCase):
+    def terms(self, text, **options):
+        return set(tokenize_terms(text, **options))
+
+    def test_runs_give_one_two_and_three_characters_in_every_position(self):
+        self.assertEqual(Counter(tokenize_terms("狼人杀桌")),
+                         Counter(["狼", "人", "杀", "桌", "狼人", "人杀", "杀桌", "狼人杀", "人杀桌"]))
+        self.assertLessEqual({"ハンドル", "ンドル"} - {"ハンドル"}, self.terms("ハンドル"))
+        self.assertIn("게이트", self.terms("게이트웨이"))
+
+    def test_separators_end_a_run(self):
+        self.assertNotIn("页白", self.terms("登录页・白屏"))
+        self.assertNotIn("因网", self.terms("原因：网关"))
+
+    def test_mixed_runs_give_both_parts_and_the_glued_form(self):
+        self.assertLessEqual({"c", "盘", "c盘"}, self.terms("C盘"))
+        self.assertLessEqual({"k8s", "集群", "k8s集群"}, self.terms("k8s集群"))
+        self.assertLessEqual({"cron", "快照", "cron快照"}, self.terms("cron快照"))
+        self.assertLessEqual({"logs", "目录", "d盘", "logs目录", "的logs"},
+                             self.terms("把日志放到D盘的logs目录"))
+        self.assertNotIn("cron快", self.terms("cron 快照"))
+
+    def test_identifiers_give_the_whole_and_the_parts(self):
+        for whole, parts in {"CT2024-0876": "ct2024 0876", "foo_bar.py": "foo bar py",
+                             "v1.2.3": "v1 2 3 1.2.3", "eu-west-1": "eu west 1", "a@b.c": "a b c",
+                             "C++": "c", "don't": "don t"}.items():
+            self.assertLessEqual({whole.lower(), *parts.split()}, self.terms(f"see {whole}, ok"))
+        self.assertEqual(tokenize_terms("__init__ end. Next"), ["init", "end", "next"])
+
+    def test_every_alphabet_has_words(self):
+        for word in ("привет", "καλημέρα", "שלום", "مرحبا", "हिन्दी", "tiếng",
+                     "straße".casefold()):
+            self.assertIn(unicodedata.normalize("NFKC", word), self.terms(f"x {word} y"))
+
+    def test_br16_other_unicode_forms_are_the_same_term(self):
+        for one, other in (("Málaga office", unicodedata.normalize("NFD", "Málaga office")),
+                           ("ＡＰＩ端口８０８０", "api端口8080"), ("时间：３０秒", "时间:30秒"),
+                           ("ﾊﾝﾄﾞﾙ", "ハンドル"), ("zero\u200bwidth 网\u200b关", "zerowidth 网关"),
+                           ("STRASSE", "Straße"), ("don’t", "don't"),
+                           ("soft\u00adhyphen", "softhyphen")):
+            self.assertEqual(tokenize_terms(one), tokenize_terms(other))
+            index = BM25Index()
+            index.add("note", one)
+            self.assertEqual(index.search(other)[0][0], "note")
+
+    def test_stems_join_the_forms_of_a_word_and_keep_identifiers(self):
+        for family in ("caches cached caching cache", "retry retries retried",
+                       "stop stopped stopping",
+                       "Fehler Fehlern", "Haus Häuser", "Tabelle Tabellen", "box boxes",
+                       "server servers", "migrate migrated migrating"):
+            self.assertEqual(len({tuple(tokenize_terms(w, stem=True)) for w in family.split()}), 1,
+                             family)
+        self.assertNotEqual(tokenize_terms("port", stem=True), tokenize_terms("post", stem=True))
+        self.assertIn("eu-servers-1", self.terms("eu-servers-1", stem=True))
+        self.assertEqual(self.terms("的 v2 bus", stem=True), {"的", "v2", "bus"})
+
+    def test_empty_odd_and_huge_texts(self):
+        for text in ("", "   ", "，。!?", "\ud800", "\u200b\u200d", "…—"):
+            self.assertEqual(tokenize_terms(text), [])
+        for unit in ("a", "a_", "_", "a.", "网", "网a", "\u0301", "é\u0301", "-"):
+            self.assertLess(growth(tokenize_terms, unit, 4_000), 4, unit)
+
+
+WORDS = {
+    "en": "the gateway listens on a port and the nightly backup runs before lunch with redis "
+          "cache enabled for every team in berlin while alice manages billing rollout".split(),
+    "de": "das gateway lauscht auf einem port und die sicherung läuft jede nacht vor dem "
+          "frühstück während der zwischenspeicher für alle gruppen größer wird".split(),
+    "zh": list("网关监听端口数据库每天凌晨备份用户喜欢深色主题项目截止日期是六月三十日预算上限五千元")}
+
+
+def note(rng, lang, length):
+    glue = "" if lang == "zh" else " "
+    return glue.join(rng.choice(WORDS[lang]) for _ in range(length))[:length].strip() or "empty"
+
+
+def edited(rng, text):
+    """Return *text* with random characters swapped, dropped, added; about the threshold."""
+    chars = list(text)
+    for _ in range(rng.randint(0, max(1, len(text) // 7))):
+        at = rng.randrange(len(chars)) if chars else 0
+        if chars and rng.random() < 0.4:
+            del chars[at]
+        else:
+            chars.insert(at, rng.choice("xyz 网0"))
+    return "".join(chars)
+
+
+def corpus(rng, count, longest=400):
+    texts = []
+    for i in range(count):
+        size = rng.choice((rng.randint(5, 60), rng.randint(5, longest)))
+        kind = i % 5
+        if texts and kind < 2:
+            texts.append(edited(rng, rng.choice(texts)))
+        elif kind == 2:
+            texts.append((rng.choice(("ab", "a", "xyz", "na ")) * size)[:size])
+        else:
+            texts.append(note(rng, rng.choice(("en", "de", "zh")), size))
+    return texts
+
+
+class Normalising(unittest.TestCase):
+    def test_width_case_spacing_and_invisible_characters_do_not_count(self):
+        for a, b in (("Ｐort　８０８０", "port 8080"), ("ﾃﾞｰﾀﾍﾞｰｽ", "データベース"),
+                     ("a\u200bb\ufeff", "ab"),
+                     ("  A\t\nB ", "a b"), ("STRASSE", "straße"), ("e\u0301", "é")):
+            self.assertEqual(normalise(a), normalise(b))
+
+    def test_twice_changes_nothing(self):
+        for text in ("ŉ İ ß ﬃ", "Σας", "ᾳ ΐ", "ｶﾞ\u200dｶ", "①½ ℃", "\x1c a"):
+            self.assertEqual(normalise(normalise(text)), normalise(text))
+
+
+class Similarity(unittest.TestCase):
+    def test_it_is_the_ratio_of_difflib_and_symmetric(self):
+        rng = random.Random(1)
+        for text in corpus(rng, 40, 120):
+            other = edited(rng, text)
+            pair = sorted((normalise(text), normalise(other)))
+            expected = SequenceMatcher(None, *pair, autojunk=False).ratio()
+            self.assertEqual(similarity(text, other), expected)
+            self.assertEqual(similarity(other, text), expected)
+
+    def test_long_texts_cost_little_and_still_tell_apart(self):
+        rng = random.Random(2)
+        long = " ".join(f"{rng.choice(WORDS['en'])}{rng.randrange(99)}" for _ in range(20_000))
+        other = " ".join(f"{rng.choice(WORDS['en'])}{rng.randrange(99)}" for _ in range(20_000))
+        self.assertGreater(similarity(long, long.replace("redis7 ", "mysql7 ")), 0.95)
+        self.assertLess(similarity(long, other), 0.85)
+        self.assertEqual(similarity("a" * 200_000, "a" * 199_999 + "b"), similarity(
+            "a" * 199_999 + "b", "a" * 200_000))
+
+
+class BitSlicesCount(unittest.TestCase):
+    def check(self, slices, sets, dead):
+        rng = random.Random(len(sets))
+        for _ in range(30):
+            wanted, k = set(rng.sample(range(64), rng.randint(1, 40))), rng.randint(0, 12)
+            expected = sum(1 << doc for doc, own in sets.items()
+                           if doc not in dead and len(own & wanted) >= k)
+            self.assertEqual(slices.at_least(wanted, k), expected)
+
+    def test_counts_equal_brute_force_built_loaded_and_grown(self):
+        rng = random.Random(3)
+        slices, sets, dead = BitSlices(64), {}, set()
+        slices.BLOCK = 50
+        for round_ in range(3):
+            for doc in range(round_ * 130, round_ * 130 + 130):
+                sets[doc] = set(rng.sample(range(64), rng.randint(0, 30)))
+                slices.add(doc, sets[doc])
+            dead.add(round_ * 100 + 7)
+            slices.remove(round_ * 100 + 7)
+            self.check(slices, sets, dead)
+            slices = BitSlices.load(slices.dump())
+            slices.BLOCK = 50
+            self.check(slices, sets, dead)
+
+    def test_falling_numbers_and_cut_bytes_are_refused(self):
+        slices = BitSlices(8)
+        slices.add(3, [1])
+        with self.assertRaises(UsageError):
+            slices.add(3, [2])
+        for cut in (b"", slices.dump()[:-1], b"x" + slices.dump()[1:]):
+            with self.assertRaises(DamagedData):
+                BitSlices.load(cut)
+
+
+class Duplicates(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        rng = random.Random(5)
+        cls.texts = {f"m{i}": text for i, text in enumerate(corpus(rng, 200))}
+        cls.queries = [edited(rng, t) for t in rng.sample(list(cls.texts.values()), 40)]
+        cls.index = DuplicateIndex()
+        for key, text in cls.texts.items():
+            cls.index.add(key, text)
+        cls.ratios = [{key: similarity(query, text) for key, text in cls.texts.items()
+                       if h._ratio_bound(normalise(query), normalise(text)) >= 0.85}
+                      for query in cls.queries]
+
+    def test_no_text_of_085_is_missed_and_few_others_are_offered(self):
+        alike = offered = 0
+        for query, ratios in zip(self.queries, self.ratios):
+            found = set(self.index.candidates(query))
+            near = {key for key, ratio in ratios.items() if ratio >= 0.85}
+            self.assertLessEqual(near, found)
+            alike, offered = alike + len(near), offered + len(found)
+        self.assertGreater(alike, 20)
+        self.assertLess(offered, len(self.queries) * len(self.texts) / 8)
+
+    def test_the_best_is_that_of_brute_force_and_ties_go_to_the_older(self):
+        order = {key: i for i, key in enumerate(self.texts)}
+        for facts_count in (False, True):
+            for query, ratios in zip(self.queries, self.ratios):
+                fit = [(-ratio, order[key], key) for key, ratio in ratios.items()
+                       if ratio >= 0.85 and len(normalise(query)) >= 5
+                       and len(normalise(self.texts[key])) >= 5
+                       and not (facts_count and differs_in_fact(query, self.texts[key]))]
+                best = min(fit, default=None)
+                self.assertEqual(
+                    self.index.find_duplicate(query, self.texts.get, facts=facts_count),
+                    best and (best[2], -best[0]))
+
+    def test_texts_that_do_not_differ_carry_one_mark(self):
+        pairs = ("We recieve reports|we receive the report",
+                 "Nightly backups run|A nightly backup runs",
+                 "It definitly works|it definitely works", "预算为5,000元|预算是五千元")
+        for a, b in (pair.split("|") for pair in pairs):
+            self.assertIsNone(differs_in_fact(a, b))
+            self.assertEqual(h._fact_mark(a), h._fact_mark(b))
+
+    def test_short_texts_are_never_duplicates(self):
+        index = DuplicateIndex()
+        index.add("a", "abcd")
+        self.assertIsNone(index.find_duplicate("abcd", {"a": "abcd"}.get))
+
+    def test_it_survives_dump_load_growth_and_removal(self):
+        texts = dict(a="The cache is in Berlin", b="The cache is in Paris", c="We like mondays")
+        index = DuplicateIndex()
+        for key in "ab":
+            index.add(key, texts[key])
+        index.remove("a")
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "index")
+            with open(path, "wb") as file:
+                file.write(index.dump())
+            with open(path, "rb") as file, mmap.mmap(file.fileno(), 0,
+                                                     access=mmap.ACCESS_READ) as buffer:
+                index = DuplicateIndex.load(buffer)
+                index.add("c", texts["c"])
+                self.assertIsNone(index.find_duplicate(texts["a"], texts.get))
+                for key in "bc":
+                    self.assertEqual(index.find_duplicate(texts[key], texts.get), (key, 1.0))
+                del index
+
+    def test_long_texts_are_found_too(self):
+        long = "".join(random.Random(8).choices(WORDS["zh"], k=9_000))
+        index = DuplicateIndex()
+        index.add("long", long)
+        self.assertEqual(index.candidates(long[:-20]), ["long"])
+        key, ratio = index.find_duplicate(long + "。", {"long": long}.get)
+        self.assertEqual((key, round(ratio, 3)), ("long", 1.0))
+
+
+DIFFERENT = """\
+The server listens on port 8080|The server listens on port 8081
+The queue lease lasts 45 seconds|The queue lease lasts 450 seconds
+The pinned client is 2.4.1|The pinned client is 2.4.7
+The bucket lives in eu-west-1|The bucket lives in eu-west-2
+预算上限是 5000 元|预算上限是 50000 元
+周会是每周三下午三点|周会是每周四下午三点
+Friday rollouts are permitted for team Blue|Friday rollouts are not permitted for team Blue
+用户的项目使用 PostgreSQL|用户的项目不使用 PostgreSQL
+Alice manages the billing rollout|Alicia manages the billing rollout
+Andersen leads the platform team|Anderson leads the platform team
+Williams leads the platform team|William leads the platform team
+张三负责计费上线|李四负责计费上线
+公司总部在北京市海淀区|公司总部在上海市海淀区
+会议在前门附近召开|会议在后门附近召开
+The primary database is Redis|The primary database is Postgres
+The main colour is blue|The main colour is green
+Die Firewall ist aktiviert|Die Firewall ist deaktiviert
+Das Licht im Serverraum ist an|Das Licht im Serverraum ist aus
+Backups are kept with encryption|Backups are kept without encryption
+The user can access staging|The user can't access staging
+Send the log to a.b@example.com|Send the log to a.c@example.com
+The limit is 1.5 GB per user|The limit is 15 GB per user
+The margin must be +5%|The margin must be -5%
+The price is $500 per seat|The price is €500 per seat
+The service was stopped|The service is stopped
+The meeting is in March|The meeting is in May
+Deploys run before lunch|Deploys run before lunch on Friday"""
+SAME = """\
+The gateway listens on port 8080.|gateway listens on Port ８０８０
+Please use pnpm for this repository|Use pnpm for this repository.
+The nightly backup runs at 02:00 UTC|Nightly backups run at 02:00 UTC.
+The team deploys every Friday at 5pm|The team deploys each Friday at 5 pm
+The service uses Redis for caching sessions|The service is using Redis for caching sessions
+We definitely recommend separate databases|We definitly recommend seperate databases
+I don't like meetings on Monday mornings|I do not like meetings on Monday mornings
+用户的项目使用 PostgreSQL 数据库|用户的项目用了PostgreSQL数据库。
+数据库每天凌晨三点备份|数据库每天凌晨3点备份了
+用户喜欢在早上喝绿茶|用户喜欢早上喝绿茶
+Das Gateway lauscht auf Port 8080.|Gateway lauscht auf Port 8080"""
+
+
+class Facts(unittest.TestCase):
+    def test_pairs_that_differ_in_one_fact_are_kept_two(self):
+        for a, b in (line.split("|") for line in DIFFERENT.splitlines()):
+            self.assertIsNotNone(differs_in_fact(a, b), a)
+            self.assertIsNotNone(differs_in_fact(b, a), a)
+            index = DuplicateIndex()
+            index.add("a", a)
+            self.assertIsNone(index.find_duplicate(b, {"a": a}.get), a)
+
+    def test_true_paraphrases_collapse(self):
+        for a, b in (line.split("|") for line in SAME.splitlines()):
+            self.assertIsNone(differs_in_fact(a, b), a)
+            index = DuplicateIndex()
+            index.add("a", a)
+            self.assertIsNotNone(index.find_duplicate(b, {"a": a}.get), a)
+
+    def test_the_difference_is_named(self):
+        self.assertEqual(differs_in_fact("port 8080 is up", "port 8081"), "number: 8080 up / 8081")
+        self.assertEqual(differs_in_fact("tests pass", "tests never pass"), "negation: – / never")
+        self.assertEqual(differs_in_fact("it is blue", "it is green"), "word: blue / green")
+
+    def test_chinese_numerals_are_numbers(self):
+        self.assertEqual(facts("二十万 五千 三 二〇二六 一亿零三 十五"),
+                         ("200000", "5000", "3", "2026", "100000003", "15"))
+
+    def test_time_grows_with_length_only(self):
+        unit = "网关 port 8080, don't 五千 "
+        for act in (lambda text: differs_in_fact(text, text[:-4]),
+                    lambda text: find_conflicts(text, "a " * len(text))):
+            self.assertLess(growth(act, unit, 10_000), 4)
+
+
+NO_CONFLICT = """\
+Run the nightly export through the batch queue|Do not forget to set a timeout when you run the \
+nightly export through the batch queue
+Alice does not use Docker|Bob uses Docker
+species A not recorded in 2021|species B not recorded in 2022
+Policy: reviews need two approvals|Policy: never deploy on Friday
+a notable result|a result
+Staging has no cache|Production has a cache
+我们不用 Redis|我们不用 Redis
+小王不用 Docker|小李使用 Docker
+在测试环境使用 SQLite|在生产环境不用 SQLite
+Use pytest for units|Do not use pytest for benchmarks
+The project deadline is June 30|The project budget is 200k
+The timeout is 30 seconds|The timeout for uploads is 60 seconds
+Release 12 has shipped|Release 13 has shipped
+Use dark mode|Avoid dark colours
+The cache is enabled in staging|The cache is disabled in prod"""
+CONFLICT = """\
+cache is enabled in staging|cache is disabled in staging|value
+auth must be on in prod|disable auth in prod|value
+缓存在生产环境已开启|缓存在生产环境已关闭|value
+我们不用 Redis|我们用 Redis|assertion
+决定采用 PostgreSQL|放弃了 PostgreSQL|assertion
+项目不再使用 Kafka|项目使用 Kafka|assertion
+We switched to Postgres|We no longer use Postgres|assertion
+We migrated from MySQL to Postgres|We use MySQL|assertion
+We migrated from MySQL to Postgres|We dropped Postgres|assertion
+从 MySQL 切换到 PostgreSQL|项目使用 MySQL|assertion
+Use tabs.|Don't use tabs!|assertion
+We adopted Kafka in May|Avoid Kafka|assertion
+Wir setzen auf Redis|Wir verzichten auf Redis|assertion
+Wir nutzen Redis|Wir nutzen Redis nicht mehr|assertion
+Kafka wurde abgelöst|Wir verwenden Kafka|assertion
+The gateway listens on port 18789.|The gateway port was changed to 19001.|value
+网关监听 18789 端口。|网关端口改成了 19001。|value
+Die Projektfrist ist der 30. Juni.|Die Frist wurde auf den 15. August verschoben.|value
+The pinned client is 2.4.1|The pinned client is 2.4.7|value
+I am allergic to peanuts.|My doctor retested me and I am not allergic to peanuts after all.|value
+Deploys run daily. The cache is enabled.|The cache is disabled.|value"""
+
+
+class Conflicts(unittest.TestCase):
+    def test_other_subjects_and_mere_likeness_are_no_conflict(self):
+        for a, b in (line.split("|") for line in NO_CONFLICT.splitlines()):
+            self.assertEqual((find_conflicts(a, b), find_conflicts(b, a)), ([], []), a)
+
+    def test_contradictions_are_found_in_both_directions(self):
+        for line in CONFLICT.splitlines():
+            a, b, kind = line.split("|")
+            self.assertEqual([k for _, k in find_conflicts(a, b)], [kind], a)
+            self.assertEqual([k for _, k in find_conflicts(b, a)], [kind], a)
+
+    def test_no_text_contradicts_itself(self):
+        for line in CONFLICT.splitlines() + NO_CONFLICT.splitlines():
+            for text in line.split("|"):
+                self.assertEqual(find_conflicts(text, text), [])
+
+    def test_entities_are_folded_and_stop_words_are_none(self):
+        self.assertEqual(find_conflicts("我们用 Redis.", "弃用redis"), [("redis", "assertion")])
+        self.assertEqual(find_conflicts("use it", "do not use it"), [])
+
+    def test_the_queries_lead_to_the_contradicted_text(self):
+        for line in CONFLICT.splitlines():
+            new, old, _ = line.split("|")
+            if "Projektfrist" in line:             # a compound is one word for the index
+                continue
+            self.assertTrue(any(set(tokenize_terms(q)) & set(tokenize_terms(old))
+                                for q in h.conflict_queries(new)), line)
+
+
+# =============================================================================
+# 5. Files
+# =============================================================================
+
+def failing(number: int):
+    """Return a stand-in for a system call that fails with this errno."""
+    return mock.Mock(side_effect=OSError(number, os.strerror(number)))
+
+
+class Files(Case):
+    def setUp(self) -> None:
+        super().setUp()
+        self.root.mkdir()
+        self.file = self.root / "file"
+
+    def names(self) -> list[str]:
+        return sorted(os.listdir(self.root))
+
+    def test_a_failed_write_keeps_the_old_file_and_leaves_no_temporary_one(self):
+        h.write_atomic(self.file, b"old")
+        for name, number, said in (("replace", 28, "disk is full"), ("fsync", 122, "quota"),
+                                   ("open", 30, "read-only"), ("open", 13, "permission denied"),
+                                   ("replace", 5, os.strerror(5))):
+            with self.subTest(name), mock.patch.object(h.os, name, failing(number)):
+                with self.assertRaisesRegex(StorageError, f"cannot write .*{said}") as caught:
+                    h.write_atomic(self.file, b"new")
+            self.assertEqual((caught.exception.errno, caught.exception.exit_code), (number, 1))
+            self.assertEqual((self.file.read_bytes(), self.names()), (b"old", ["file"]))
+        with mock.patch.object(h.os, "fsync", side_effect=KeyboardInterrupt):
+            self.assertRaises(KeyboardInterrupt, h.write_atomic, self.file, b"new")
+        self.assertEqual(self.names(), ["file"])
+        h.write_atomic(self.file, b"new")
+        self.assertEqual(self.file.read_bytes(), b"new")
+
+    def test_a_write_is_forced_to_the_disk_before_it_replaces(self):
+        order = []
+        with mock.patch.object(h.os, "fsync", lambda f: order.append("sync")), \
+                mock.patch.object(h.os, "replace", lambda a, b: order.append("replace")):
+            h.write_atomic(self.file, b"x")
+        self.assertEqual(order, ["sync", "replace", "sync"])
+
+    @unittest.skipIf(os.name == "nt", "no modes and links there")
+    def test_files_are_closed_from_the_first_instant_and_links_stay_links(self):
+        self.addCleanup(os.umask, os.umask(0o022))
+        modes, replace = [], os.replace
+        with mock.patch.object(h.os, "replace", lambda a, b: (
+                modes.append(stat.S_IMODE(os.stat(a).st_mode)), replace(a, b))):
+            h.write_atomic(self.file, b"1")
+        h.append_bytes(self.root / "log", b"1")
+        h.make_folder(self.root / "a" / "b")
+        modes += [stat.S_IMODE((self.root / name).stat().st_mode)
+                  for name in ("file", "log", "a", "a/b")]
+        self.assertEqual([oct(mode) for mode in modes], ["0o600"] * 3 + ["0o700"] * 2)
+        for target in (self.file, self.folder / "elsewhere"):      # the second is dangling
+            link = self.root / f"link-to-{target.name}"
+            link.symlink_to(target)
+            h.write_atomic(link, b"through")
+            self.assertTrue(link.is_symlink())
+            self.assertEqual(target.read_bytes(), b"through")
+
+    def test_a_failed_append_is_cut_back(self):
+        h.append_bytes(self.file, b"one\n")
+        with mock.patch.object(h.os, "fsync", failing(28)):
+            with self.assertRaisesRegex(StorageError, "disk is full"):
+                h.append_bytes(self.file, b"two\n")
+        self.assertEqual(self.file.read_bytes(), b"one\n")
+        self.assertEqual(h.append_bytes(self.file, b"two\n"), 8)
+
+    def test_a_damaged_file_gets_a_free_name_beside_it(self):
+        names = set()
+        for text in "abc":
+            self.file.write_text(text)
+            names.add(h.set_aside(self.file).name)
+        self.assertEqual((len(names), self.names()), (3, sorted(names)))
+
+    def test_odd_text_and_odd_json_do_no_harm(self):
+        for text in ("中文 😀", "half \ud83d", "\u2028\0\x7f"):
+            self.assertEqual(h.from_json(h.to_json([text])), [text])
+            h.write_atomic(self.file, h.to_json(text))
+        self.assertEqual(h.from_json(b"\xef\xbb\xbf[1]"), [1])
+        for data in (b"", b"\xff", b"{", b"[" * 100_000, b"\0" * 4096):
+            with self.assertRaises(ValueError):
+                h.from_json(data)
+
+
+class Locks(Case):
+    def setUp(self) -> None:
+        super().setUp()
+        self.path = self.folder / ".lock"
+
+    def take(self, **more) -> h.FileLock:
+        lock = h.FileLock(self.path)
+        lock.acquire(**{"timeout": 0, **more})
+        self.addCleanup(lock.release)
+        return lock
+
+    def test_one_holder_at_a_time_in_one_process_too(self):
+        first = self.take()
+        with self.assertRaisesRegex(Locked, "another process is using .*waited 0 s"):
+            self.take()
+        naps = []
+        with self.assertRaises(Locked):
+            self.take(timeout=0.02, sleep=lambda s: (naps.append(s), time.sleep(s)))
+        self.assertTrue(naps and naps == sorted(naps))
+        first.release()
+        first.release()
+        self.take()
+
+    @unittest.skipIf(os.name == "nt", "no shared locks there")
+    def test_readers_share_and_keep_a_writer_out(self):
+        readers = [self.take(shared=True) for _ in range(3)]
+        self.assertRaises(Locked, self.take)
+        for reader in readers:
+            reader.release()
+        self.take()
+
+    def test_br38_neither_an_old_file_nor_a_killed_process_blocks(self):
+        for content in (b"", b"1", str(os.getpid()).encode(), b"\0garbage\xff" * 99):
+            self.path.write_bytes(content)
+            self.take().release()
+        if os.name == "posix":
+            os.chmod(self.path, 0o444)
+            self.take().release()
+        child = subprocess.Popen(
+            [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(HERE)!r})\n"
+             "import hermes_lite as h, pathlib, time\n"
+             "lock = h.FileLock(pathlib.Path(sys.argv[1]))\nlock.acquire(timeout=5)\n"
+             "print('held', flush=True); time.sleep(60)", str(self.path)],
+            stdout=subprocess.PIPE, env=bare_env())
+        self.assertEqual(child.stdout.readline(), b"held\n")
+        self.assertRaises(Locked, self.take)
+        child.kill()
+        child.wait()
+        child.stdout.close()
+        self.take()
+
+
+class EncryptionWithoutItsPackage(Case):
+    """What a bare Python says; the classes below need the package."""
+
+    def cipher(self, **environ: str):
+        return h.get_encryption(self.root, Config(environ=environ))
+
+    def test_it_is_off_by_default_and_a_wrong_word_is_named(self):
+        self.assertIsNone(self.cipher())
+        for word in ("off", "OFF", "0", "false"):
+            self.assertIsNone(self.cipher(HERMES_ENCRYPT=word))
+        with self.assertRaisesRegex(ConfigError, "'yes'; set it to on or off"):
+            self.cipher(HERMES_ENCRYPT="yes")
+        self.assertFalse(self.root.exists())
+
+    def test_a_missing_package_is_a_sentence_and_nothing_is_touched(self):
+        self.write_index(entry())
+        before = (self.root / "index.json").read_bytes()
+        with without("cryptography", "cryptography.fernet"):
+            with self.assertRaisesRegex(MissingPackage, "pip install cryptography"):
+                self.cipher(HERMES_ENCRYPT="on")
+        self.assertEqual(os.listdir(self.root), ["index.json"])
+        self.assertEqual((self.root / "index.json").read_bytes(), before)
+
+    def test_ciphertext_is_never_opened_as_if_it_were_plain_or_without_its_key(self):
+        self.root.mkdir()
+        for name in ("index.json", "index.journal", "vectors.json", "graph.json"):
+            path = self.root / name
+            path.write_bytes(b"00000000 " * name.endswith(".journal") + b"gAAAAAB" + b"x" * 99)
+            before = path.read_bytes()
+            with self.assertRaisesRegex(ConfigError, "is encrypted; set HERMES_ENCRYPT=on"):
+                HermesLite(self.root)
+            with self.assertRaisesRegex(ConfigError, "key is missing.*no new key is made"):
+                self.cipher(HERMES_ENCRYPT="on", HERMES_MASTER_KEY="  ")
+            self.assertEqual((os.listdir(self.root), path.read_bytes()), ([name], before))
+            path.unlink()
+        (self.root / "backups").mkdir()
+        (self.root / "backups" / "auto_index.json.20260101.bak").write_bytes(b"gAAAAABxxx")
+        with self.assertRaisesRegex(ConfigError, "no new key is made"):
+            self.cipher(HERMES_ENCRYPT="on")
+
+
+@needs("cryptography")
+class Encryption(Case):
+    MARK = "Zanzibarquelle"
+
+    def setUp(self) -> None:
+        super().setUp()
+        from cryptography.fernet import Fernet
+        self.key, self.other = (Fernet.generate_key().decode() for _ in range(2))
+
+    def sealed(self, key: str | None = None, settings: dict | None = None, **environ: str):
+        return self.open(settings, environ={"HERMES_ENCRYPT": "on", **({
+            "HERMES_MASTER_KEY": key} if key else {}), **environ})
+
+    def fill(self, memory: HermesLite) -> list[str]:
+        ids = [memory.remember(f"{note}, {self.MARK} {n}").id for n, note in enumerate(NOTES)]
+        memory.recall(self.MARK)
+        memory.close()
+        return ids
+
+    def state(self) -> dict[str, bytes]:
+        return {p.relative_to(self.root).as_posix(): p.read_bytes()
+                for p in self.root.rglob("*") if p.is_file() and p.name != ".lock"}
+
+    def test_a_chunked_seal_opens_again_and_a_flipped_byte_costs_its_chunk(self):
+        cipher = h.Cipher(self.key.encode())
+        lines = [b"line %d %s\n" % (n, b"x" * 3000) for n in range(30)]
+        sealed = cipher.seal(b"".join(lines))
+        self.assertEqual(cipher.open(sealed), b"".join(lines))
+        self.assertEqual(cipher.open(cipher.seal(b"")), b"")
+        tokens = sealed.split(b".")
+        self.assertGreater(len(tokens), 4)
+        bad = bytearray(tokens[1])
+        bad[50] ^= 1
+        broken = b".".join([tokens[0], bytes(bad), *tokens[2:]])
+        self.assertRaises(ValueError, cipher.open, broken)
+        lost: list[int] = []
+        rest = cipher.open(broken, lost=lost)
+        self.assertEqual(lost, [1])
+        self.assertTrue(rest.startswith(lines[0]) and rest.endswith(lines[-1]))
+        self.assertEqual(h.Cipher(self.key.encode()).open(cipher.seal(b"x")), b"x")
+
+    def test_nothing_readable_lies_outside_the_mirror(self):
+        memory = self.sealed(self.key)
+        ids = self.fill(memory)
+        self.now += timedelta(days=1)
+        memory.forget(ids[0])
+        self.now += timedelta(days=20)
+        memory.prune()
+        memory.save_state("job", {"seen": self.MARK})
+        memory.close()
+        left = {name for name in holding(self.root, self.MARK)}
+        self.assertEqual({name for name in left if not name.startswith("store/")}, set())
+        kinds = {name.split("/")[-1].split("_")[0] for name in self.state()}
+        self.assertTrue({"prune", "auto"} <= kinds)
+        self.assertEqual(holding(self.root, self.key), [])
+
+    def test_the_mirror_can_be_left_out(self):
+        memory = self.sealed(self.key, {"encryption": {"markdown": False}})
+        self.fill(memory)
+        self.assertEqual(holding(self.root, self.MARK), [])
+        again = self.sealed(self.key, {"encryption": {"markdown": False}})
+        self.assertEqual(len(again.list()), len(NOTES))
+
+    def test_the_key_file_is_made_once_closed_and_used_again(self):
+        self.fill(self.sealed())
+        path = self.root / ".master_key"
+        key = path.read_bytes()
+        os.chmod(path, 0o644)
+        again = self.sealed()
+        self.assertEqual(len(again.recall(self.MARK, top_k=50)), len(NOTES))
+        self.assertEqual(path.read_bytes(), key)
+        if os.name == "posix":
+            self.assertEqual(stat.S_IMODE(path.stat().st_mode), 0o600)
+        self.assertEqual(len(self.sealed(key.decode() + "\n").list()), len(NOTES))
+        self.assertEqual(holding(self.root, key.decode().strip()), [".master_key"])
+
+    def test_br43_no_wrong_state_changes_a_byte(self):
+        self.fill(self.sealed(self.key))
+        before = self.state()
+        for environ, said in (
+                ({}, "set HERMES_ENCRYPT=on"),
+                ({"HERMES_ENCRYPT": "off"}, "set HERMES_ENCRYPT=on"),
+                ({"HERMES_ENCRYPT": "on"}, "key is missing"),
+                ({"HERMES_ENCRYPT": "on", "HERMES_MASTER_KEY": ""}, "key is missing"),
+                ({"HERMES_ENCRYPT": "on", "HERMES_MASTER_KEY": self.other}, "does not open"),
+                ({"HERMES_ENCRYPT": "on", "HERMES_MASTER_KEY": self.key[:42]}, "not a Fernet"),
+                ({"HERMES_ENCRYPT": "on", "HERMES_MASTER_KEY": "secret"}, "not a Fernet")):
+            with self.subTest(environ), self.assertRaisesRegex(ConfigError, said) as caught:
+                self.open(environ=environ)
+            self.assertNotIn(self.other, str(caught.exception))
+            self.assertEqual(self.state(), before)
+        (self.root / ".key_check").unlink(missing_ok=True)
+        self.assertRaises(ConfigError, self.sealed, self.other)
+        self.assertEqual(self.state(), {n: d for n, d in before.items() if n != ".key_check"})
+        self.assertEqual(len(self.sealed(self.key).list()), len(NOTES))
+
+    def test_a_flipped_byte_is_recovered_from_the_mirror(self):
+        self.fill(self.sealed(self.key))
+        path = self.root / "index.json"
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+        memory = self.sealed(self.key)
+        self.assertEqual(len(memory.list()), len(NOTES))
+        self.assertRegex(" ".join(memory.take_notices()), "set aside as index.json.damaged-.*"
+                         f"recovered {len(NOTES)} from the Markdown mirror")
+        self.assertEqual(next(self.root.glob("*.damaged-*")).read_bytes(), bytes(data))
+
+    def test_a_plain_store_is_sealed_by_its_next_write(self):
+        self.fill(self.open())
+        memory = self.sealed(self.key)
+        self.assertEqual(len(memory.recall(self.MARK, top_k=50)), len(NOTES))
+        memory.remember("Something new in the sealed store")
+        memory.recall(self.MARK)
+        memory.vsearch(self.MARK)
+        memory.close()
+        plain = {n for n in holding(self.root, self.MARK) if not n.startswith("store/")}
+        self.assertEqual({n for n in plain if not n.startswith("backups/")}, set())
+        self.assertEqual(len(self.sealed(self.key).list()), len(NOTES) + 1)
+
+    def test_a_journal_of_a_large_store_is_sealed_too(self):
+        self.write_index(entry(1, "z" * 300_000))
+        memory = self.sealed(self.key)
+        memory.remember(f"{self.MARK} in the journal")
+        self.assertEqual({n.split("/")[0] for n in holding(self.root, self.MARK)}, {"store"})
+        self.assertTrue((self.root / "index.journal").exists())
+        self.assertEqual(self.sealed(self.key).recall(self.MARK)[0].content,
+                         f"{self.MARK} in the journal")
+
+
+# =============================================================================
+# 6. Keyword index
+# =============================================================================
+
+class Naive:
+    """The plain formula over all notes: what the index must answer, slowly."""
+
+    def __init__(self, k1=1.5, b=0.75):
+        self.k1, self.b, self.notes = k1, b, {}
+
+    def add(self, key, text):
+        self.notes.pop(key, None)
+        self.notes[key] = Counter(tokenize_terms(text))
+
+    def remove(self, key):
+        self.notes.pop(key, None)
+
+    def search(self, query, k=None, accept=None, boost=None):
+        wanted, n, found = Counter(tokenize_terms(query)), len(self.notes), []
+        mean = sum(map(Counter.total, self.notes.values())) / max(1, n)
+        df = {term: sum(term in note for note in self.notes.values()) for term in wanted}
+        for age, (key, note) in enumerate(self.notes.items()):
+            score = 0.0
+            for term, times in wanted.items():
+                if term in note:
+                    few = SINGLE_WEIGHT if len(term) == 1 and term > "\u3000" else 1
+                    score += times * few * bm25(note[term], df[term], n=n, length=note.total(),
+                                                mean_length=mean, k1=self.k1, b=self.b)
+            if score > 0 and (not accept or accept(key)):
+                found.append((round(score * (boost or {}).get(key, 1.0), 9), age, key))
+        return [(key, score) for score, age, key in sorted(found, reverse=True)][:k]
+
+
+def random_text(rng, longest=30):
+    words = ["the", "of", "and", "port", "gateway", "staging", "的", "网关", "超时", "实例下线", "快照",
+             "cron", "v1.2.3", "foo_bar.py", "D盘", "Straße", "für", "日志", "巡检", "数据库"]
+    weights = [1 / (rank + 1) for rank in range(len(words))]
+    joiner = rng.choice(("", " ", "，"))
+    return joiner.join(rng.choices(words, weights, k=rng.randint(0, longest)))
+
+
+class Formula(unittest.TestCase):
+    def test_the_formula_by_hand(self):
+        self.assertAlmostEqual(bm25(2, 1, n=3, length=4, mean_length=2),
+                               math.log(1 + 2.5 / 1.5) * 2 * 2.5 / (2 + 1.5 * 1.75))
+        self.assertGreater(bm25(1, 1, n=1, length=1, mean_length=1), 0)
+
+    def test_the_index_scores_by_the_formula(self):
+        index = BM25Index(k1=1.2, b=0.4)
+        for key, text in (("a", "red red blue"), ("b", "blue"), ("c", "green tea")):
+            index.add(key, text)
+        self.assertEqual(index.search("red"), [
+            ("a", bm25(2, 1, n=3, length=3, mean_length=2, k1=1.2, b=0.4))])
+
+
+class KeywordIndex(unittest.TestCase):
+    def setUp(self):
+        self.index = BM25Index()
+
+    def fill(self, **notes):
+        for key, text in notes.items():
+            self.index.add(key, text)
+
+    def test_br14_every_query_finds_its_note_first(self):
+        self.fill(**FIELD_NOTES, web="网页改版，网页的标题和网页的颜色", other="the weekly report is late")
+        for index in (self.index, BM25Index.load(self.index.dump())):
+            for query, key in {"狼人杀": "play", "桌游": "play", "healthcheck": "gate", "网关": "gate",
+                               "巡检": "cron", "快照 cron": "cron", "D盘": "disk", "logs": "disk",
+                               "周": "cron", "盘": "disk"}.items():
+                for k in (None, 1, 3):
+                    best = index.search(query, k)[0]
+                    self.assertEqual(best[0], key, query)
+                    self.assertGreater(best[1], 0)
+
+    def test_a_single_character_weighs_little_beside_a_pair(self):
+        self.fill(pair="说到网关", single="网 " * 8 + "关 " * 8)
+        self.assertEqual([key for key, _ in self.index.search("网关")], ["pair", "single"])
+
+    def test_ties_go_to_the_newer_and_replacing_makes_new(self):
+        self.fill(a="same words", b="same words", c="same words")
+        self.assertEqual([key for key, _ in self.index.search("same")], ["c", "b", "a"])
+        self.index.add("a", "same words")
+        self.assertEqual([key for key, _ in self.index.search("same", 2)], ["a", "c"])
+        self.assertEqual(len(self.index), 3)
+
+    def test_remove_is_exact_and_says_whether_it_was_there(self):
+        self.fill(a="one two two", b="two three")
+        self.assertTrue(self.index.remove("a"))
+        self.assertFalse(self.index.remove("a"))
+        fresh = BM25Index()
+        fresh.add("b", "two three")
+        self.assertEqual(self.index.search("one two three"), fresh.search("one two three"))
+        self.assertEqual([self.index.frequency(t) for t in ("one", "two", "three")], [0, 1, 1])
+        self.assertTrue("b" in self.index and "a" not in self.index)
+
+    def test_no_hit_no_notes_and_no_k(self):
+        self.assertEqual(self.index.search("anything"), [])
+        self.fill(a="text", empty="")
+        self.assertEqual(self.index.search("nothing here"), [])
+        self.assertEqual(self.index.search("text", 0), [])
+        self.assertEqual(len(self.index), 2)
+
+    def test_a_boost_below_one_is_refused(self):
+        self.fill(a="text")
+        with self.assertRaises(ValueError):
+            self.index.search("text", boost={"a": 0.5})
+
+    def test_accept_is_asked_once_a_key(self):
+        self.fill(**{f"k{i}": f"common {'rare' * (i % 3)}" for i in range(300)})
+        asked = Counter()
+        found = self.index.search("common rare", 5,
+                                  accept=lambda key: not asked.update([key]) and key.endswith("7"))
+        self.assertEqual(len(found), 5)
+        self.assertEqual(set(asked.values()), {1})
+
+    def test_search_is_the_plain_formula_through_adds_removes_and_loads(self):
+        rng = random.Random(20)
+        for round_ in range(3):
+            constants = rng.choice(((1.5, 0.75), (0.9, 0.3), (2.0, 1.0)))
+            naive, index = Naive(*constants), BM25Index(*constants)
+            for step in range(5):
+                for _ in range(90):
+                    key = f"k{rng.randrange(250)}"
+                    text = random_text(rng, rng.choice((4, 30)))
+                    naive.add(key, text)
+                    index.add(key, text)
+                for key in rng.sample(sorted(naive.notes), 25):
+                    naive.remove(key)
+                    index.remove(key)
+                if step in (1, 3):
+                    index = BM25Index.load(index.dump())
+                self.compare(rng, naive, index)
+
+    def compare(self, rng, naive, index):
+        self.assertEqual(len(index), len(naive.notes))
+        for _ in range(12):
+            query = random_text(rng, 6)
+            odd = (lambda key: int(key[1:]) % 3 == 1) if rng.random() < 0.5 else None
+            boost = {f"k{rng.randrange(250)}": rng.choice((1.0, 1.1, 3.0)) for _ in range(40)}
+            boost = boost if rng.random() < 0.5 else None
+            for k in (None, 1, 3, 10, 1000):
+                found = index.search(query, k, accept=odd, boost=boost)
+                self.assertEqual([(key, round(score, 9)) for key, score in found],
+                                 naive.search(query, k, odd, boost), (query, k))
+
+    def test_pruning_is_exact_where_it_prunes(self):
+        rng = random.Random(4)
+        words = [f"w{i}" for i in range(400)]
+        weights = [1 / (i + 1) for i in range(400)]
+        for i in range(4000):
+            self.index.add(str(i), " ".join(rng.choices(words, weights, k=rng.randint(3, 30))))
+        skipped, gather = [], h._Find.gather
+        self.addCleanup(setattr, h._Find, "gather", gather)
+        h._Find.gather = lambda find, term, sums, is_open: (
+            skipped.append(not is_open), gather(find, term, sums, is_open))[1]
+        boost, third = {str(i): 1.3 for i in range(0, 4000, 7)}, lambda key: int(key) % 3 == 0
+        total = 0
+        for _ in range(60):
+            query = " ".join(rng.choices(words, k=2) + rng.choices(words, weights, k=3))
+            for options in ({}, {"boost": boost}, {"accept": third}):
+                everything = self.index.search(query, **options)
+                for k in (1, 10):
+                    self.assertEqual(self.index.search(query, k, **options), everything[:k])
+                    total += len(set(query.split()))
+        self.assertTrue(any(skipped))
+        self.assertLess(len(skipped), total)
+
+
+class KeywordIndexFile(unittest.TestCase):
+    def setUp(self):
+        self.index = BM25Index()
+        for key, text in FIELD_NOTES.items():
+            self.index.add(key, text)
+        self.index.add('odd "key"\n\u2028 钥匙', "cron cron v1.2")
+
+    def test_a_file_read_through_mmap_answers_as_before(self):
+        with tempfile.TemporaryFile() as file:
+            file.write(self.index.dump())
+            file.flush()
+            view = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            loaded = BM25Index.load(view)
+            for query in ("cron 快照", "盘", "v1.2", "missing"):
+                self.assertEqual(loaded.search(query), self.index.search(query))
+                self.assertEqual(loaded.search(query, 2), self.index.search(query, 2))
+            self.assertEqual(loaded.dump(), self.index.dump())
+
+    def test_what_was_removed_is_not_in_the_dump(self):
+        self.index.add("gone", "geheimwort")
+        loaded = BM25Index.load(self.index.dump())
+        self.assertIn(b"geheimwort", loaded.dump())
+        loaded.remove("gone")
+        self.assertNotIn(b"geheimwort", loaded.dump())
+        self.assertEqual(BM25Index.load(loaded.dump()).frequency("geheimwort"), 0)
+
+    def test_a_dump_does_not_depend_on_whether_it_was_loaded_before(self):
+        loaded = BM25Index.load(self.index.dump())
+        for index in (self.index, loaded):
+            index.add("late", "cron und neue Wörter cron")
+            index.remove("disk")
+        self.assertEqual(loaded.dump(), self.index.dump())
+
+    def test_constants_and_the_empty_index_survive(self):
+        empty = BM25Index.load(BM25Index(0.9, 0.3).dump())
+        self.assertEqual((len(empty), empty.k1, empty.b, empty.search("x")), (0, 0.9, 0.3, []))
+        empty.add("a", "x")
+        self.assertEqual(len(empty.search("x", 5)), 1)
+
+    def test_any_changed_or_missing_byte_is_a_value_error(self):
+        good, rng = self.index.dump(), random.Random(1)
+        for at in [*range(100), *rng.sample(range(len(good)), 200)]:
+            bad = bytearray(good)
+            bad[at] ^= 1 << rng.randrange(8)
+            with self.assertRaises(ValueError, msg=at):
+                BM25Index.load(bad)
+        for bad in (b"", good[:50], good[:-1], good + b"\0", b"x" * 500):
+            with self.assertRaises(ValueError):
+                BM25Index.load(bad)
+
+
+# =============================================================================
+# 7. Vectors
+# =============================================================================
+
+class LocalVectors(unittest.TestCase):
+    def test_vectors_are_stable_sparse_and_of_length_one(self):
+        vector, empty = LocalHashVectorizer().embed(["The gateway 网关", " ,;"])
+        self.assertEqual(empty, {})
+        self.assertAlmostEqual(math.hypot(*vector.values()), 1)
+        self.assertTrue(all(0 <= dim < 2_048 for dim in vector))
+        self.assertEqual(vector, LocalHashVectorizer().embed_query("the GATEWAY,  网关"))
+
+    def test_a_full_gram_cache_changes_no_vector(self):
+        small = LocalHashVectorizer()
+        small.CACHED_GRAMS = 3
+        for text in ("redis and postgres", "网关监听端口"):
+            self.assertEqual(small.embed_query(text), LocalHashVectorizer().embed_query(text))
+
+    def test_short_chinese_words_come_near_their_note(self):
+        embed = LocalHashVectorizer().embed_query
+        self.assertGreater(cosine(embed("桌游"), embed("周末玩了狼人杀桌游")), 0.3)
+        self.assertLess(cosine(embed("网关"), embed("周末玩了狼人杀桌游")), 0.3)
+
+    def brute(self, vectors, query, threshold, limit):
+        length = math.hypot(*query.values())
+        scores = [(cosine(query, v) / length / math.hypot(*v.values()), i, key)
+                  for i, (key, v) in enumerate(vectors.items()) if v]
+        return sorted((s for s in scores if s[0] >= threshold), reverse=True)[:limit]
+
+    def check(self, index, vectors, queries, accept=None):
+        hits = 0
+        for query in queries:
+            for threshold, limit in ((0.3, 5), (0.3, 10_000), (0.123, 20)):
+                found = index.search(query, threshold=threshold, limit=limit, accept=accept)
+                wanted = self.brute({k: v for k, v in vectors.items() if not accept or accept(k)},
+                                    query, threshold, limit)
+                self.assertEqual(len(found), len(wanted))
+                for (key, score), (expected, _, name) in zip(found, wanted):
+                    self.assertAlmostEqual(score, expected)
+                    self.assertTrue(key == name or abs(score - expected) < 1e-12)
+                hits += len(found)
+        self.assertGreater(hits, 50)
+
+    def test_search_equals_brute_force_for_hashed_vectors(self):
+        rng = random.Random(11)
+        texts = [t for t in corpus(rng, 200, 150)]
+        vectors = dict(zip(map(str, range(200)), LocalHashVectorizer().embed(texts)))
+        index = SparseIndex()
+        for key, vector in list(vectors.items())[:120]:
+            index.add(key, vector)
+        index = SparseIndex.load(index.dump())
+        for key, vector in list(vectors.items())[120:]:
+            index.add(key, vector)
+        for key in ("3", "150"):
+            index.remove(key)
+            del vectors[key]
+        queries = LocalHashVectorizer().embed(edited(rng, t) for t in texts[:25])
+        queries = [q for q in queries if q]
+        self.check(index, vectors, queries)
+        self.check(SparseIndex.load(index.dump()), vectors, queries, accept=lambda k: k < "5")
+
+    def test_search_equals_brute_force_for_any_weights(self):
+        rng = random.Random(12)
+
+        def vector():
+            return {rng.randrange(5_000) % rng.choice((40, 5_000)): rng.uniform(-1, 3)
+                    for _ in range(rng.randint(1, 25))}
+        vectors = {str(i): vector() for i in range(200)}
+        index = SparseIndex()
+        for key, value in vectors.items():
+            index.add(key, value)
+        self.check(index, vectors, [vector() for _ in range(15)])
+
+    def test_ties_go_to_the_newer_and_a_changed_key_is_the_newest(self):
+        index = SparseIndex()
+        for key in "abc":
+            index.add(key, {7: 1.0})
+        index.add("a", {7: 2.0})
+        found = index.search({7: 1.0}, threshold=0.3, limit=2)
+        self.assertEqual(found, [("a", 1.0), ("c", 1.0)])
+
+    def test_empty_zero_and_unfinite_vectors_do_no_harm(self):
+        index = SparseIndex()
+        index.add("none", {})
+        index.add("zero", {3: 0.0})
+        for bad in (math.nan, math.inf):
+            with self.assertRaises(UsageError):
+                index.add("bad", {1: bad})
+        self.assertEqual(index.search({3: 1.0}, threshold=0.3, limit=5), [])
+        self.assertEqual(index.search({}, threshold=0.3, limit=5), [])
+
+
+class Embedding(ServiceCase):
+    def test_batches_keep_the_order_and_learn_the_dimension(self):
+        texts = [f"note {i}" * (i + 1) for i in range(7)]
+        made = self.vectorizer(batch=3)
+        self.assertEqual(made.embed(texts), [vector_of(t) for t in texts])
+        self.assertEqual([len(b["input"]) for b in self.server.bodies], [3, 3, 1])
+        self.assertEqual(made.dimension, 4)
+        self.assertEqual(self.server.headers[0]["Authorization"], f"Bearer {self.key}")
+        self.assertEqual(made.embed([]), [])
+
+    def test_rows_in_another_order_are_put_right_by_index(self):
+        def shuffled(body, n):
+            answer = embeddings(body)
+            answer["data"].reverse()
+            return 200, answer
+        self.server.script = shuffled
+        self.assertEqual(self.vectorizer().embed(["aa", "b"]), [vector_of("aa"), vector_of("b")])
+
+    def test_no_header_is_sent_without_a_key(self):
+        self.vectorizer(key="").embed(["x"])
+        self.assertNotIn("Authorization", self.server.headers[0])
+
+    def test_a_netrc_entry_does_not_replace_the_key(self):
+        with tempfile.TemporaryDirectory() as folder:
+            netrc = Path(folder, "netrc")
+            netrc.write_text("machine 127.0.0.1 login a password b\n")
+            with mock.patch.dict(os.environ, NETRC=str(netrc)):
+                self.vectorizer().embed(["x"])
+        self.assertEqual(self.server.headers[0]["Authorization"], f"Bearer {self.key}")
+
+    def test_presets_send_their_fields(self):
+        self.server.script = lambda body, n: (200, embeddings(body, 1024))
+        jina = h.JinaVectorizer(self.key, url=self.server.url)
+        flow = h.SiliconFlowVectorizer(self.key, url=self.server.url)
+        for made in (jina, flow):
+            self.assertEqual(len(made.embed(["茶"])[0]), 1024)
+            made.embed_query("茶")
+            made._client._session.close()
+        passage, query, plain, prefixed = self.server.bodies
+        self.assertEqual((passage["model"], passage["task"], passage["dimensions"]),
+                         ("jina-embeddings-v3", "retrieval.passage", 1024))
+        self.assertEqual((query["task"], query["input"]), ("retrieval.query", ["茶"]))
+        self.assertEqual((plain["model"], plain["input"]), ("BAAI/bge-m3", ["茶"]))
+        self.assertEqual(prefixed["input"], ["为这个句子生成表示以用于检索相关文章：茶"])
+        self.assertNotIn("task", plain)
+        self.assertEqual((flow.batch, flow.threshold, flow.remote), (32, 0.35, True))
+
+    def test_secrets_are_redacted_before_sending(self):
+        secret = secrets.token_hex(8)
+        made = self.vectorizer()
+        made.embed([f"password: {secret} here"])
+        made.embed_query(f"密码是{secret}")
+        self.assertNotIn(secret, json.dumps(self.server.bodies, ensure_ascii=False))
+        self.assertIn("password: ", self.server.bodies[0]["input"][0])
+
+    def test_a_batch_too_large_is_halved_and_the_size_is_kept(self):
+        def picky(body, n):
+            if len(body["input"]) > 2:
+                return 413, {"code": 20042, "message": "input batch size 8 > 2", "data": None}
+            return 200, embeddings(body)
+        self.server.script, made = picky, self.vectorizer(batch=8)
+        texts = [str(i) for i in range(9)]
+        self.assertEqual(made.embed(texts), [vector_of(t) for t in texts])
+        self.assertEqual([len(b["input"]) for b in self.server.bodies], [8, 4, 2, 2, 2, 2, 1])
+        self.assertEqual(self.slept, [])
+
+    def test_one_text_too_large_is_an_error_not_a_loop(self):
+        self.assertIn("413", self.fails(lambda b, n: (413, {"message": "too long"})))
+        self.assertEqual(len(self.server.bodies), 1)
+
+
+class Patience(ServiceCase):
+    def test_passing_troubles_are_tried_again(self):
+        for status in (408, 429, 500, 503, 504):
+            with self.subTest(status):
+                del self.server.bodies[:], self.slept[:]
+                self.server.script = lambda b, n: ((status, b"")
+                                                   if n < 3 else (200, embeddings(b)))
+                self.assertEqual(self.vectorizer().embed(["x"]), [vector_of("x")])
+                self.assertEqual((len(self.server.bodies), self.slept), (3, [0.5, 2.0]))
+
+    def test_three_tries_are_the_limit(self):
+        self.fails(lambda b, n: (503, {"code": 50505, "message": "Model service overloaded."}))
+        self.assertEqual(len(self.server.bodies), 3)
+
+    def test_errors_of_the_request_are_never_repeated(self):
+        for status in (400, 401, 402, 403, 404, 422):
+            with self.subTest(status):
+                del self.server.bodies[:]
+                self.assertIn(str(status), self.fails(lambda b, n: (status, BALANCE)))
+                self.assertEqual(len(self.server.bodies), 1)
+
+    def test_retry_after_is_honoured_up_to_ten_seconds(self):
+        past = "Wed, 21 Oct 2015 07:28:00 GMT"
+        for header, slept in (("3", [3.0, 3.0]), ("-5", [0.5, 2.0]), ("nan", [0.5, 2.0]),
+                              (past, [0.5, 2.0]), ("soon", [0.5, 2.0]), ("3600", []), ("inf", [])):
+            with self.subTest(header):
+                del self.slept[:]
+                self.fails(lambda b, n: (429, b"", {"Retry-After": header}))
+                self.assertEqual(self.slept, slept)
+
+    def test_a_redirect_is_not_followed(self):
+        other = FakeServer(lambda body, n: (200, embeddings(body)))
+        self.addCleanup(other.close)
+        target = other.url.replace("127.0.0.1", "localhost")
+        for status in (301, 302, 307, 308):
+            message = self.fails(lambda b, n: (status, b"", {"Location": target}))
+            self.assertIn("redirects to localhost", message)
+        self.assertEqual(other.bodies, [])
+
+    def test_time_outs_and_refusals_become_remote_errors(self):
+        message = self.fails(lambda b, n: (time.sleep(0.4), (200, {}))[1], timeout=(0.1, 0.1))
+        self.assertIn("ReadTimeout", message)
+        closed = h.RemoteVectorizer("fake", "http://127.0.0.1:9/v1", model="m", key=self.key)
+        with self.assertRaisesRegex(h.RemoteError, "no answer: ConnectionError"):
+            closed.embed(["x"])
+
+    def test_an_answer_that_drips_for_ever_ends(self):
+        class Drip:
+            status_code, headers = 200, {}
+            __enter__ = lambda self: self  # noqa: E731
+            __exit__ = lambda self, *error: None  # noqa: E731
+
+            def iter_content(self, size):
+                while True:
+                    time.sleep(0.005)
+                    yield b"\n"
+        session = mock.Mock(post=lambda *a, **k: Drip())
+        with self.assertRaisesRegex(h.RemoteError, "has no end"):
+            self.vectorizer(session=session, timeout=(0.01, 0.01)).embed(["x"])
+
+    def test_a_missing_requests_names_the_command(self):
+        with mock.patch.dict(sys.modules, requests=None):
+            with self.assertRaisesRegex(h.MissingPackage, "pip install requests"):
+                self.vectorizer().embed(["x"])
+
+    def test_a_key_that_no_header_can_carry_is_refused_without_showing_it(self):
+        for bad in (self.key + "\nX: y", self.key + " z", self.key + "钥"):
+            with self.assertRaises(h.ConfigError) as caught:
+                self.vectorizer(key=bad)
+            self.assertNotIn(self.key, str(caught.exception))
+        for url in ("", "api.example/v1", "ftp://x/v1", "http://[", "http://"):
+            with self.assertRaisesRegex(h.ConfigError, "no http"):
+                h.RemoteVectorizer("fake", url, model="m")
+        for make in (h.JinaVectorizer, h.SiliconFlowVectorizer, h.SiliconFlowReranker,
+                     h.LLMDigester):
+            with self.assertRaisesRegex(h.ConfigError, "API_KEY"):
+                make(" ")
+
+
+class Suspicion(ServiceCase):
+    def test_error_bodies_of_every_shape_are_read(self):
+        shapes = [
+            (401, b'"Invalid token"', "Invalid token"), (403, BALANCE, "balance is insufficient"),
+            (400, {"code": 20012, "message": "Model does not exist."}, "Model does not exist"),
+            (402, {"error": {"message": "Insufficient Balance", "type": "x", "param": None}},
+             "Insufficient Balance"),
+            (401, {"detail": "bad", "code": "AUTH_INVALID_API_KEY"}, "bad"),
+            (404, {"error": 'model "m" not found'}, "not found"),
+            (422, {"detail": [{"loc": ["body"], "msg": "field required"}]}, "field required"),
+            (404, b"404 page not found", "check url and model"),
+            (403, b"<html>no</html>", "HTTP 403"),
+            (400, b"", "HTTP 400"), (400, b"[]", "HTTP 400"), (400, b"null", "HTTP 400"),
+            (400, b"\xff\xfe", "HTTP 400"), (400, {"message": {"message": {"a": 1}}}, "HTTP 400"),
+        ]
+        for status, body, expected in shapes:
+            with self.subTest(body):
+                message = self.fails(lambda b, n: (status, body))
+                self.assertIn(expected, message)
+                self.assertNotIn("<html", message)
+
+    def test_an_error_that_repeats_key_or_text_is_not_quoted(self):
+        text = "我的猫叫豆豆，今年三岁，很喜欢晒太阳"
+        for said in (f"bad key {self.key}", f"bad key {self.key[:20]}…", f"cannot read {text}",
+                     f"cannot read '{text[:14]}…", "in " + json.dumps(text)[1:60], text.upper()):
+            message = self.fails(lambda b, n: (400, {"message": said}), (text, "x y"))
+            self.assertIn("left out", message)
+            self.assertNotIn(text[:12], message)
+            self.assertNotIn(self.key[:12], message)
+
+    def test_answers_that_do_not_fit_the_request_are_refused(self):
+        nan, inf = float("nan"), float("inf")
+        row = lambda i, v: {"index": i, "embedding": v}  # noqa: E731
+        good = vector_of("x")
+        bad = [
+            {}, [], None, "text", 7, {"data": None}, {"data": {}}, {"data": []},
+            {"data": [row(0, good)]}, {"data": [row(0, good)] * 2}, {"data": [row(0, good)] * 3},
+            {"data": [row(0, good), row(2, good)]}, {"data": [row(1, good), row(2, good)]},
+            {"data": [row(0, good), row("1", good)]}, {"data": [row(0, good), row(True, good)]},
+            {"data": [row(0, good), row(1, good), row(1, good)]},
+            {"data": [row(-1, good), row(0, good)]},
+            {"data": [row(0, good), {"embedding": good}]}, {"data": [row(0, good), None]},
+        ] + [{"data": [row(0, good), row(1, v)]} for v in (
+            [0.0] * 4, [], None, "abcd", [nan, 1, 1, 1], [inf, 1, 1, 1], [1e308] * 4, good[:3],
+            good + [1.0], ["1", "2", "3", "4"], [None] * 4, [[1]] * 4, {"0": 1}, 5,
+            [10 ** 400] * 4)]
+        for answer in bad:
+            with self.subTest(str(answer)[:80]):
+                self.fails(lambda b, n: (200, answer), ("one text", "another"))
+        for raw in (b"", b"<html>", b"[" * 100_000, b"\xff", b'{"data": ['):
+            with self.subTest(raw[:9]):
+                self.fails(lambda b, n: (200, raw))
+
+    def test_a_short_text_in_escaped_form_is_recognised(self):
+        self.assertIn("left out",
+                      self.fails(lambda b, n: (400, {"message": "bad \\u8336 here"}), "茶"))
+
+    def test_another_dimension_than_asked_is_refused(self):
+        self.assertIn("8 finite numbers",
+                      self.fails(lambda b, n: (200, embeddings(b)), dimension=8))
+
+
+class Breaker(unittest.TestCase):
+    """The field case of breakers that never close, or close on a sick provider."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = Path(folder.name, ".vector_backend_state.json")
+        self.now = 1_000_000.0
+        self.calls = 0
+
+    def made(self, **more):
+        more = {"write": h.write_atomic, "cooldown": 60.0, "clock": lambda: self.now, **more}
+        return h.CircuitBreaker(self.path, **more)
+
+    def good(self):
+        self.calls += 1
+        return "fine"
+
+    def bad(self):
+        self.calls += 1
+        raise h.RemoteError("HTTP 503")
+
+    def trip(self, breaker=None):
+        breaker = breaker or self.made()
+        with self.assertRaises(h.RemoteError):
+            breaker.run("jina", self.bad)
+        return breaker
+
+    def refuses(self, breaker):
+        before = self.calls
+        with self.assertRaisesRegex(h.RemoteError, "rests after a failure"):
+            breaker.run("jina", self.good)
+        self.assertEqual(self.calls, before)
+
+    def test_one_failure_opens_and_the_file_says_why(self):
+        breaker = self.made()
+        self.assertEqual(breaker.run("jina", self.good), "fine")
+        self.assertIsNone(breaker.state())
+        secret = "sk-" + secrets.token_hex(8)
+        with self.assertRaises(h.RemoteError):
+            breaker.run("jina", mock.Mock(side_effect=h.RemoteError(f"bad {secret}")))
+        saved = json.loads(self.path.read_text("utf-8"))
+        self.assertEqual(saved["backend"], "jina")
+        self.assertEqual(saved["failed_at"], "1970-01-12T13:46:40+00:00")
+        self.assertNotIn(secret, self.path.read_text("utf-8"))
+        self.assertEqual(self.path.stat().st_mode & 0o777, 0o600)
+        self.refuses(breaker)
+
+    def test_removing_the_file_or_reset_closes(self):
+        breaker = self.trip()
+        self.path.unlink()
+        self.assertEqual(breaker.run("jina", self.good), "fine")
+        self.trip(breaker)
+        breaker.reset()
+        self.assertFalse(self.path.exists())
+        self.assertEqual(breaker.run("jina", self.good), "fine")
+
+    def test_a_restart_while_open_stays_open(self):
+        self.trip()
+        self.now += 59
+        self.refuses(self.made())
+
+    def test_another_backend_is_not_held_back_and_does_not_close_it(self):
+        breaker = self.trip()
+        self.assertEqual(breaker.run("siliconflow", self.good), "fine")
+        self.refuses(breaker)
+
+    def test_after_the_cool_down_a_good_probe_closes_and_leaves_no_file(self):
+        breaker = self.trip()
+        self.now += 60
+        self.assertEqual(breaker.run("jina", self.good), "fine")
+        self.assertIsNone(breaker.state())
+        self.assertEqual(list(self.path.parent.iterdir()), [])
+
+    def test_a_failed_probe_starts_a_new_cool_down(self):
+        breaker = self.trip()
+        self.now += 61
+        self.trip(breaker)
+        self.now += 59
+        self.refuses(breaker)
+        self.now += 1
+        self.assertEqual(breaker.run("jina", self.good), "fine")
+
+    def test_a_probe_that_never_ends_holds_one_period_only(self):
+        breaker, inside, leave = self.trip(), threading.Event(), threading.Event()
+        self.now += 61
+        hang = threading.Thread(target=lambda: breaker.run("jina",
+                                                           lambda: (inside.set(), leave.wait())))
+        hang.start()
+        inside.wait(2)
+        self.refuses(breaker)
+        self.refuses(self.made())
+        self.now += 60
+        self.assertEqual(breaker.run("jina", self.good), "fine")
+        leave.set()
+        hang.join()
+        self.assertIsNone(breaker.state())
+
+    def test_cancelled_and_broken_probes_recover_at_the_next_cool_down(self):
+        breaker = self.trip()
+        for error in (KeyboardInterrupt, ZeroDivisionError):
+            self.now += 60
+            with self.assertRaises(error):
+                breaker.run("jina", mock.Mock(side_effect=error))
+            self.refuses(breaker)
+        self.now += 60
+        self.assertEqual(breaker.run("jina", self.good), "fine")
+
+    def test_late_successes_do_not_hide_a_failed_probe(self):
+        breaker = self.made()
+
+        def slow():
+            self.trip(self.made())          # another process fails meanwhile
+            return "late"
+        self.assertEqual(breaker.run("jina", slow), "late")
+        self.refuses(breaker)
+        self.now += 61
+        probe = self.made()
+
+        def slow_probe():
+            self.now += 60
+            self.trip(self.made())          # the next period's probe fails
+            return "late"
+        self.assertEqual(probe.run("jina", slow_probe), "late")
+        self.refuses(breaker)
+
+    def test_two_threads_share_one_probe(self):
+        self.trip()
+        self.now += 61
+        gate, results = threading.Barrier(8), []
+
+        def go():
+            breaker = self.made()
+            gate.wait()
+            try:
+                results.append(breaker.run("jina", lambda: time.sleep(0.05) or "fine"))
+            except h.RemoteError:
+                results.append("refused")
+        threads = [threading.Thread(target=go) for _ in range(8)]
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+        self.assertEqual(sorted(results), ["fine"] + ["refused"] * 7)
+
+    def test_two_processes_share_one_probe(self):
+        self.trip()
+        script = ("import sys, pathlib; sys.path.insert(0, sys.argv[1]); import hermes_lite as h\n"
+                  "b = h.CircuitBreaker(pathlib.Path(sys.argv[2]), write=None, cooldown=60,"
+                  " clock=lambda: 1000061.0)\n"
+                  "sys.stdin.readline()\n"
+                  "s = b.state()\nprint(b._takes_probe(s))")
+        run = [sys.executable, "-c", script, str(HERE), str(self.path)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        children = [subprocess.Popen(run, **pipes) for _ in range(4)]
+        answers = sorted(child.communicate("\n")[0].strip() for child in children)
+        self.assertEqual(answers, ["False", "False", "False", "True"])
+
+    def test_a_clock_set_back_does_not_keep_it_open(self):
+        breaker = self.trip()
+        self.now -= 3600
+        self.assertEqual(breaker.run("jina", self.good), "fine")
+        self.trip(breaker)
+        self.now -= 3600
+        self.trip(breaker)
+        self.refuses(breaker)
+        self.now += 60
+        self.assertEqual(breaker.run("jina", self.good), "fine")
+
+    def test_a_damaged_state_file_counts_as_open_until_the_next_probe(self):
+        for raw in (b"", b"{", b"[]", b"null", b"\xff", b'{"backend": 1}',
+                    b'{"backend": "jina", "failed_at": "yesterday"}',
+                    b'{"backend":"j","failed_at":7}'):
+            with self.subTest(raw):
+                self.path.write_bytes(raw)
+                os.utime(self.path, (self.now, self.now))
+                breaker = self.made()
+                self.assertIn("damaged", breaker.state()["reason"])
+                self.now += 59
+                self.refuses(breaker)
+                self.now += 1
+                self.assertEqual(breaker.run("jina", self.good), "fine")
+                self.assertFalse(self.path.exists())
+
+    def test_a_disk_that_takes_no_file_still_opens_it_for_this_process(self):
+        def full(path, data):
+            raise OSError(28, "no space left")
+        breaker = self.trip(self.made(write=full))
+        self.refuses(breaker)
+        self.now += 60
+        with mock.patch.object(h.os, "open", side_effect=PermissionError):
+            with self.assertRaises(ZeroDivisionError):
+                breaker.run("jina", lambda: 1 / 0)
+            self.refuses(breaker)
+            self.now += 60
+            self.trip(breaker)
+            self.refuses(breaker)
+            self.now += 60
+            self.assertEqual(breaker.run("jina", self.good), "fine")
+        self.assertIsNone(breaker.state())
+
+    @needs("requests")
+    def test_every_failure_of_a_real_service_counts(self):
+        server = FakeServer(None)
+        self.addCleanup(server.close)
+        made = h.RemoteVectorizer("jina", server.url, model="m", key=made_key(),
+                                  sleep=lambda s: None)
+        self.addCleanup(lambda: made._client._session.close())
+        breaker = self.made()
+        for answer in ((404, b'"404 page not found"'), (200, b"not json"), (200, {"data": []}),
+                       (500, b"")):
+            server.script = lambda b, n: answer
+            with self.assertRaises(h.RemoteError):
+                breaker.run("jina", lambda: made.embed_query("x"))
+            self.refuses(breaker)
+            self.now += 60
+        server.script = lambda b, n: (200, embeddings(b))
+        self.assertEqual(breaker.run("jina", lambda: made.embed_query("x")), vector_of("x"))
+        self.assertIsNone(breaker.state())
+
+
+class VectorCaches(unittest.TestCase):
+    """The field case of vectors of another model, length or value."""
+
+    def setUp(self):
+        self.cache = h.VectorCache("A", "m1")
+        for name, vector in (("x", [1, 0, 0, 0]), ("y", [0.9, 0.1, 0, 0]), ("z", [0, 0, 3, 0])):
+            self.assertTrue(self.cache.put(name, vector))
+
+    def found(self, cache=None, query=(1, 0, 0, 0), **more):
+        return (cache or self.cache).search(list(query), **{"threshold": 0.3, "limit": 5, **more})
+
+    def test_search_is_descending_with_threshold_limit_and_filter(self):
+        hits = self.found()
+        self.assertEqual([name for name, _ in hits], ["x", "y"])
+        self.assertEqual(hits[0][1], 1.0)
+        self.assertAlmostEqual(hits[1][1], 0.9 / math.hypot(0.9, 0.1), places=6)
+        self.assertEqual(self.found(limit=1), hits[:1])
+        self.assertEqual(self.found(limit=0), [])
+        self.assertEqual(self.found(accept=lambda name: name == "y"), hits[1:])
+        self.assertEqual(h.VectorCache("A", "m").search([1.0], threshold=0, limit=3), [])
+
+    def test_ties_go_to_the_later_put(self):
+        self.cache.put("w", [2, 0, 0, 0])
+        self.assertEqual([name for name, _ in self.found()], ["w", "x", "y"])
+
+    def test_a_dump_loads_to_the_same_answers(self):
+        again = h.VectorCache("A", "m1")
+        again.load(self.cache.dump())
+        self.assertEqual(self.found(again), self.found())
+        self.assertEqual((again.dimension, again.dropped, again.notice), (4, 0, None))
+        self.assertEqual(again.dump(), self.cache.dump())
+        saved = json.loads(self.cache.dump())
+        self.assertEqual((saved["backend"], saved["model"], saved["dimension"]), ("A", "m1", 4))
+
+    def test_another_backend_model_or_dimension_is_cleared_with_a_notice(self):
+        data = self.cache.dump()
+        for other in (h.VectorCache("B", "m1"), h.VectorCache("A", "m2"),
+                      h.VectorCache("A", "m1", 6)):
+            other.put("old", [1] * (other.dimension or 4))
+            other.load(data)
+            self.assertEqual(other.missing(["x", "old", "z"]), ["x", "old", "z"])
+            self.assertIn("are not compared", other.notice)
+            self.assertEqual(other.search([1] * (other.dimension or 4), threshold=0, limit=9), [])
+            self.assertTrue(other.put("x", [1] * (other.dimension or 6)))
+
+    def test_an_old_file_without_a_model_is_not_compared(self):
+        other = h.VectorCache("A", "m1", 4)
+        other.load(json.dumps({"backend": "A", "vectors": {"x": [1, 0, 0, 0]}}).encode())
+        self.assertEqual(self.found(other), [])
+        self.assertIn("A/None/None", other.notice)
+
+    def test_plain_lists_of_old_files_are_read_entry_by_entry(self):
+        saved = {"backend": "A", "model": "m1", "dimension": 4, "vectors": {
+            "good": [1, 0, 0, 1], "zero": [0, 0, 0, 0], "nan": [float("nan"), 1, 1, 1],
+            "empty": [],
+            "inf": [float("inf"), 1, 1, 1], "huge": [1e308] * 4, "none": None, "short": [1, 2, 3],
+            "words": ["1", "2", "3", "4"], "map": {"a": 1}, "number": 4, "text": "####",
+            "odd": "AAA=", "zero64": "AAAAAAAAAAAAAAAAAAAAAA==", "deep": [[1]] * 4}}
+        other = h.VectorCache("A", "m1")
+        other.load(json.dumps(saved).encode())
+        self.assertEqual(other.missing(saved["vectors"]),
+                         [n for n in saved["vectors"] if n != "good"])
+        self.assertEqual(other.dropped, 14)
+        self.assertEqual([n for n, _ in self.found(other)], ["good"])
+        self.assertNotIn(b"NaN", other.dump())
+
+    def test_a_bad_vector_is_not_stored_and_stays_missing(self):
+        for bad in ([0, 0, 0, 0], [], [float("nan")] * 4, [1e308] * 4, None, ["a"] * 4, [1, 2, 3],
+                    "abcd"):
+            self.assertTrue(self.cache.put("x", [1, 0, 0, 0]))
+            self.assertFalse(self.cache.put("x", bad))
+            self.assertEqual(self.cache.missing(["x", "y"]), ["x"])
+            self.assertIsNone(self.cache.get("x"))
+            with self.assertRaises(h.UsageError):
+                self.cache.search(bad, threshold=0.3, limit=5)
+
+    def test_a_file_that_is_no_cache_raises_and_leaves_it_empty(self):
+        for raw in (b"", b"{", b"[]", b"7", b'{"vectors": []}', b"\xff\xfe", b'{"backend": "A"}',
+                    b"[" * 99999):
+            with self.assertRaises(h.DamagedData):
+                self.cache.load(raw)
+            self.assertEqual(self.found(), [])
+        for size in (None, "4", 4.5, True, [4]):
+            other = h.VectorCache("A", "m1")
+            other.load(json.dumps({"backend": "A", "model": "m1", "dimension": size,
+                                   "vectors": {"x": [1, 0, 0, 0]}}).encode())
+            self.assertEqual(other.missing(["x"]), ["x"])
+
+    @needs("numpy")
+    def test_numpy_and_plain_arithmetic_give_the_same_answer(self):
+        rng = random.Random(5)
+        big = h.VectorCache("A", "m1")
+        for i in range(300):
+            big.put(f"n{i}", [rng.gauss(0, 1) for _ in range(8)])
+            big.put(f"t{i}", [1, 1, i % 3, 0, 0, 0, 0, 0])
+        for limit in (1, 7, 150, 599, 10_000):
+            for accept in (None, lambda n: n[-1] in "02468"):
+                query = [1, 1, 2, 0, 0, 0, 0, 0.001]
+                fast = big.search(query, threshold=0.3, limit=limit, accept=accept)
+                with mock.patch.dict(sys.modules, numpy=None):
+                    plain = big.search(query, threshold=0.3, limit=limit, accept=accept)
+                self.assertEqual(fast, plain)
+        with mock.patch.object(h.VectorCache, "NUMPY_FROM", 10), mock.patch.dict(sys.modules,
+                                                                                 numpy=None):
+            self.assertEqual(len(big.search([1] * 8, threshold=-1, limit=3)), 3)    # does without
+
+
+# =============================================================================
+# 8. Fusion
+# =============================================================================
+
+class Fusion(unittest.TestCase):
+    def test_scores_are_sums_of_reciprocal_ranks(self):
+        merged = h.rrf_merge([["a", "b"], ["b", "c"]])
+        self.assertEqual([name for name, _ in merged], ["b", "a", "c"])
+        self.assertAlmostEqual(merged[0][1], 1 / 62 + 1 / 61)
+        self.assertAlmostEqual(merged[2][1], 1 / 62)
+        self.assertEqual(h.rrf_merge([["x"]], k=1), [("x", 0.5)])
+        self.assertEqual(h.rrf_merge([]), [])
+
+    def test_ties_go_to_the_better_single_rank_then_the_first_seen(self):
+        self.assertEqual([n for n, _ in h.rrf_merge([["p", "q"], ["q", "p"]])], ["p", "q"])
+        lists = [["a", "x", "b"], ["y", "b", "a"], ["b", "a", "z"]]
+        self.assertEqual([n for n, _ in h.rrf_merge(lists)][:2], ["a", "b"])
+        # k = 0: 1/2 + 1/2 equals 1/1, and the single first place wins although seen last
+        self.assertEqual([n for n, _ in h.rrf_merge([["c", "t"], ["d", "t"], ["s"]], k=0)],
+                         ["c", "d", "s", "t"])
+
+    def test_equal_ranks_tie_whatever_the_order_of_the_lists(self):
+        lists = [["a", "b"], ["b", "1", "2", "3", "4", "5", "a"],
+                 ["6", "a", "7", "8", "9", "0", "b"]]
+        merged = h.rrf_merge(lists)                                     # a: 1, 7, 2   b: 2, 1, 7
+        self.assertEqual([name for name, _ in merged[:2]], ["a", "b"])
+        self.assertEqual(merged[0][1], merged[1][1])
+
+    def test_a_repeated_id_counts_once_and_takes_no_place(self):
+        self.assertEqual(h.rrf_merge([["a", "a", "b"]]), h.rrf_merge([["a", "b"]]))
+
+
+class Reranking(ServiceCase):
+    def made(self):
+        made = h.SiliconFlowReranker(self.key, url=self.server.url, sleep=self.slept.append)
+        self.addCleanup(lambda: made._client._session and made._client._session.close())
+        return made
+
+    def test_scores_come_back_in_the_order_of_the_texts(self):
+        self.server.script = lambda b, n: (200, {"id": "1", "results": [
+            {"index": 2, "relevance_score": 0.9, "document": None},
+            {"index": 0, "relevance_score": 0.5}, {"index": 1, "relevance_score": -3}]})
+        secret, made = secrets.token_hex(8), self.made()
+        self.assertEqual(made.rerank("茶", ["a", "b", f"token: {secret}"]), [0.5, -3.0, 0.9])
+        body = self.server.bodies[0]
+        self.assertEqual((body["model"], body["top_n"]), ("BAAI/bge-reranker-v2-m3", 3))
+        self.assertNotIn(secret, json.dumps(body))
+        self.assertEqual(made.rerank("q", []), [])
+        self.assertEqual(len(self.server.bodies), 1)
+
+    def test_one_failure_switches_it_off(self):
+        row = lambda i, s: {"index": i, "relevance_score": s}  # noqa: E731
+        for answer in ((401, b'"Invalid token"'), (200, {}), (200, {"results": [row(0, 1)]}),
+                       (200, {"results": [row(0, 1), row(0, 1)]}),
+                       (200, {"results": [row(0, 1), row(1, float("nan"))]}),
+                       (200, {"results": [row(0, 1), row(1, None)]}),
+                       (200, {"results": [row(0, 1), row(1, "2")]}), (200, b"<html>")):
+            with self.subTest(answer):
+                del self.server.bodies[:]
+                self.server.script, made = (lambda b, n: answer), self.made()
+                for _ in range(2):
+                    with self.assertRaises(h.RemoteError):
+                        made.rerank("q", ["a", "b"])
+                self.assertFalse(made.ok)
+                self.assertTrue(made.reason)
+                self.assertEqual(len(self.server.bodies), 1)
+
+
+# =============================================================================
+# 9. Graph
+# =============================================================================
+
+class Graph(Case):
+    def test_names_and_versions_are_found_once_in_order(self):
+        for text, found in (
+                ("We use PostgreSQL 16.2 and v3", "PostgreSQL 16.2 v3"), ("The A I We", ""),
+                ("用Redis和Kafka缓存，Redis快", "Redis Kafka"), ("v1.2.3 of GPT-4", "v1.2.3 GPT-4"),
+                ("Alice met Bob; Alice left", "Alice Bob"), ("nothing here, 42 of 7", ""),
+                ("C++ and C# on Node.js", "C++ C# Node"), ("Das Backup und Nicht der Plan",
+                                                           "Backup Plan"), ("", "")):
+            with self.subTest(text):
+                self.assertEqual(" ".join(name for name, _ in h.extract_entities(text)), found)
+        self.assertEqual(h.extract_entities("Redis 7.2"), [("Redis", "name"), ("7.2", "version")])
+        self.assertEqual(len(h.extract_entities("Ab1 " * 50_000)), 1)
+
+    def test_the_graph_follows_write_merge_and_delete(self):
+        memory = self.open()
+        one = memory.remember("Redis caches the sessions of Alice").id
+        self.now += timedelta(seconds=1)
+        two = memory.remember("Redis 7.2 runs in Frankfurt").id
+        memory.remember("redis caches the sessions of Alice.")
+        self.assertEqual(memory.graph()[0], {"entity": "Redis", "type": "name", "memories": 2})
+        self.assertEqual([row["id"] for row in memory.graph("REDIS")], [one, two])
+        saved = json.loads((self.root / "graph.json").read_bytes())["entities"]
+        self.assertEqual(saved["Redis"], {"type": "name", "memory_ids": [one, two]})
+        self.assertEqual(saved["7.2"], {"type": "version", "memory_ids": [two]})
+        memory.forget(one)
+        saved = json.loads((self.root / "graph.json").read_bytes())["entities"]
+        self.assertEqual(saved["Redis"]["memory_ids"], [two])
+        self.assertNotIn("Alice", saved)
+        with self.assertRaisesRegex(NotFound, "no memory mentions 'Alice'"):
+            memory.graph("Alice")
+        self.assertEqual(len(memory.graph(top=2)), 2)
+        self.assertEqual(memory.graph(rebuild=True), memory.graph())
+
+    def test_a_dump_loads_to_the_same_and_damage_is_a_value_error(self):
+        graph = h.GraphStore()
+        for key, text in (("a", "Redis and Kafka"), ("b", "Kafka 3.1")):
+            graph.add(key, text)
+        again = h.GraphStore.load(graph.dump())
+        for one in (graph, again):
+            self.assertEqual(one.top(2), [("Kafka", "name", 2), ("3.1", "version", 1)])
+            one.remove("b")
+            one.remove("unknown")
+        self.assertEqual(again.dump(), graph.dump())
+        for data in (b"", b"[]", b"{}", b'{"entities": []}', b"\0" * 99, b"[" * 99_999):
+            self.assertRaises(ValueError, h.GraphStore.load, data)
+
+
+# =============================================================================
+# 10. Store
+# =============================================================================
+
+# What the field found to break or forge frontmatter: one-line fields, and bodies.
+TITLES = ("Governance: v2", "\"quoted\" 'both'", "#tag first", "[x]", "{a: b}", "- dash", "yes",
+          "null", "2026-01-01", "012", "@at", "*star", "line1\nline2", "trailing blank ", " lead",
+          "中文：标题", "~", "!!python/object", "&anchor", "| block", "> fold", "%dir", "`tick`",
+          "? key", "a # b", "a: b", "1.5", "1e3", "0x1f", "true", "Off", ".inf", "=", "<<",
+          "12:30",
+          "---", "...", "\ttab", "\x85next\u2028line\u2029", "\x7f\x9f", "😀" * 80, "前" * 100,
+          "back\\slash", "\ufeffbom", "a" * 300, "-1", "+1", "é", "nan", "1_000", "", "'", "\"")
+BODIES = ("---\npinned: true\nlane: user\n---\n", "text\n---\nid: forged\n---\nmore", "...", "---",
+          "%%\n![[x]]\n<!-- -->", "a\n\n\n", "\n\na", " a ", "a\r\nb", "\ufeffa", "x\u2028y", "",
+          "# heading\n\n- list", "```yaml\nid: x\n```", "---\n---\n---", "id: mem_2", "😀前")
+
+
+class Markdown(Case):
+    def memory(self, **more) -> Memory:
+        return Memory.from_entry({**entry(), "id": "mem_20260817_033106_ab12", **more})
+
+    def test_the_frontmatter_has_its_order_and_the_body_follows_a_blank_line(self):
+        plain = self.memory(content="The body.\nTwo lines.")
+        self.assertEqual(h.to_markdown(plain), (
+            "---\nid: mem_20260817_033106_ab12\ncategory: general\nroom: events\nimportance: 5\n"
+            "execution_verified: false\naccess_count: 0\nlast_accessed: null\nsource: null\n"
+            "created_at: 2026-08-17T11:00:00+00:00\n---\n\nThe body.\nTwo lines.\n"))
+        full = h.to_markdown(self.memory(redacted=["token", "password"], tags=["a: b"], zz=1,
+                                         agent="x", meta={"s": 1})).split("\n")
+        self.assertEqual([line.split(":")[0] for line in full[10:15]],
+                         ["redacted", "tags", "agent", "meta", "zz"])
+        self.assertEqual(full[10], "redacted: token,password")
+
+    def round_trips(self, memory: Memory) -> None:
+        text = h.to_markdown(memory)
+        self.assertEqual(h.from_markdown(text), memory)
+        self.assertEqual(h.to_markdown(h.from_markdown(text)), text)
+
+    def test_br25_every_title_and_body_comes_back_and_forges_nothing(self):
+        for title in TITLES:
+            with self.subTest(title):
+                self.round_trips(self.memory(source=title or None, tags=[title or "a", "b"],
+                                             agent=title or None, later=title,
+                                             meta={"s": {title: [title]}}))
+        for body in BODIES:
+            with self.subTest(body):
+                self.round_trips(self.memory(content=body, source=body or None))
+
+    def test_line_ends_bom_and_missing_fences(self):
+        text = h.to_markdown(self.memory(content="one\ntwo"))
+        for form in (text.replace("\n", "\r\n"), "\ufeff" + text, text.rstrip("\n")):
+            self.assertEqual(h.from_markdown(form), self.memory(content="one\ntwo"))
+        for form in ("", "one\ntwo", "---\nid: mem_1\n", text.replace("id: mem", "id: ../mem"),
+                     "---\n---\n\nbody\n"):
+            with self.assertRaises(ValueError):
+                h.from_markdown(form)
+
+
+@needs("yaml")
+class MarkdownForYaml(Case):
+    def test_br25_a_yaml_parser_reads_the_stored_fields(self):
+        import yaml
+        for title in TITLES:
+            memory = Memory.from_entry(entry(source=title or None, tags=[title or "a"],
+                                             agent=title or "a", later=title, meta={"s": [title]},
+                                             content="---\nx: y\n---"))
+            head = h.to_markdown(memory).split("\n---\n", 1)[0].removeprefix("---\n")
+            with self.subTest(title):
+                read = yaml.safe_load(head)
+                self.assertEqual(h.parse_time(read.pop("created_at")),
+                                 h.parse_time(memory.created_at))
+                expected = memory.entry()
+                for name in ("created_at", "content", "redacted"):
+                    del expected[name]
+                self.assertEqual(read, expected)
+
+
+class StoreContract:
+    """What every Store must do; a test class of another store inherits this and `make`."""
+    texts = {"mem_1": "The gateway listens on port 8080", "mem_2": "周会是每周三下午三点",
+             "mem_3": "Alice uses Redis 7.2 for the gateway"}
+
+    def make(self) -> h.Store:
+        raise NotImplementedError
+
+    def filled(self) -> h.Store:
+        store = self.make()
+        with store.transaction():
+            for key, text in self.texts.items():
+                store.put(Memory(key, text, created_at=h.iso(NOON)))
+        return store
+
+    def both(self):
+        """Yield the store that was filled, and one that is opened on the same data."""
+        store = self.filled()
+        yield store
+        store.close()
+        again = self.make()
+        again.refresh()
+        yield again
+
+    def test_records_come_back_in_order_of_storing(self):
+        for store in self.both():
+            self.assertEqual([m.content for m in store], list(self.texts.values()))
+            self.assertEqual((len(store), store.get("nothing")), (3, None))
+            self.assertEqual(store.get("mem_2").content, self.texts["mem_2"])
+
+    def test_searches_find_and_accept_filters(self):
+        local = LocalHashVectorizer()
+        for store in self.both():
+            self.assertEqual([i for i, _ in store.search_words("gateway", 5)], ["mem_1", "mem_3"])
+            found = store.search_words("gateway", 5, accept=lambda i: i != "mem_1")
+            self.assertEqual([i for i, _ in found], ["mem_3"])
+            query = local.embed_query("周会是每周三下午三点")
+            (best, score), *rest = store.search_vectors(local, query, 5)
+            self.assertEqual((best, round(score, 6), rest), ("mem_2", 1.0, []))
+            self.assertEqual(store.twin("the gateway listens on Port 8080!"), "mem_1")
+            self.assertIsNone(store.twin("The gateway listens on port 8081"))
+            self.assertEqual(store.near("The gateway listens on port 8081"), ["mem_1"])
+            self.assertIn("mem_3", store.mentions(["redis"]))
+            self.assertEqual(store.graph().memories("Redis"), ["mem_3"])
+            self.assertEqual(store.missing_vectors(local), [])
+
+    def test_put_replaces_touch_counts_and_remove_leaves_a_tombstone(self):
+        store = self.filled()
+        with store.transaction():
+            store.put(Memory("mem_1", "Something else entirely"))
+            store.touch(["mem_2", "mem_2", "gone"], NOON)
+            store.remove("mem_3", why="test")
+        store.close()
+        for store in (store, self.make()):
+            store.refresh()
+            self.assertEqual(store.get("mem_1").content, "Something else entirely")
+            self.assertEqual((store.get("mem_2").access_count, store.get("mem_2").last_accessed),
+                             (2, h.iso(NOON)))
+            self.assertEqual(store.search_words("gateway", 5), [])
+            self.assertEqual(len(store), 2)
+            self.assertEqual(store.forgotten("alice uses REDIS 7.2 for the gateway")["why"],
+                             "test")
+            self.assertIsNone(store.forgotten("Alice uses Redis 7.3 for the gateway"))
+            self.assertTrue(store.is_taken("mem_3") and store.is_taken("mem_1"))
+            self.assertFalse(store.is_taken("mem_4"))
+
+    def test_an_exception_rolls_back_records_and_search(self):
+        store = self.filled()
+        for _ in range(2):
+            with self.assertRaises(ZeroDivisionError), store.transaction():
+                store.put(Memory("mem_4", "Kafka moves the events"))
+                store.remove("mem_1", why="test")
+                self.assertEqual(store.search_words("kafka", 5)[0][0], "mem_4")
+                raise ZeroDivisionError
+            store.refresh()
+            self.assertEqual([m.id for m in store], list(self.texts))
+            self.assertEqual(store.search_words("kafka", 5), [])
+            self.assertEqual(store.search_words("8080", 5)[0][0], "mem_1")
+            self.assertIsNone(store.forgotten(self.texts["mem_1"]))
+            self.assertIsNone(store.twin("Kafka moves the events"))
+
+    def test_an_inner_failure_that_is_caught_keeps_the_outer_transaction(self):
+        store = self.filled()
+        with store.transaction():
+            with contextlib.suppress(ZeroDivisionError), store.transaction():
+                raise ZeroDivisionError
+            store.put(Memory("mem_4", "Kafka moves the events"))
+        store.close()
+        self.assertIn("mem_4", [m.id for m in self.reopened()])
+
+    def reopened(self) -> h.Store:
+        store = self.make()
+        store.refresh()
+        return store
+
+    def test_changes_outside_a_transaction_are_refused(self):
+        store = self.filled()
+        for change in (lambda: store.put(Memory("mem_9", "x")), lambda: store.touch([], NOON),
+                       lambda: store.remove("mem_1", why="x")):
+            self.assertRaises(UsageError, change)
+
+    def test_a_lifted_tombstone_stays_lifted(self):
+        store = self.filled()
+        with store.transaction():
+            store.remove("mem_1", why="test")
+        with store.transaction():
+            store.lift(self.texts["mem_1"])
+        store.close()
+        self.assertIsNone(self.reopened().forgotten(self.texts["mem_1"]))
+
+
+class FileStoreContract(StoreContract, Case):
+    def make(self) -> h.FileStore:
+        return h.FileStore(self.root, Config(environ={}), clock=lambda: self.now)
+
+
+class StoreFiles(Case):
+    """Durability, damage, links and modes of the file store."""
+
+    def large(self, *notes: str) -> HermesLite:
+        """A memory whose index is large enough to have a journal."""
+        self.write_index(entry(1, "z" * 300_000))
+        memory = self.open()
+        for note in notes:
+            memory.remember(note)
+        self.assertEqual((self.root / "index.journal").exists(), bool(notes))
+        return memory
+
+    def contents(self) -> set[str]:
+        """Return what a fresh process finds, but for the filler."""
+        return {m.content for m in self.open().list() if m.content[:5] != "zzzzz"}
+
+    def test_index_json_is_an_array_of_entries_of_the_schema(self):
+        memory = self.open()
+        made = memory.remember("The gateway listens on port 8080", category="config",
+                               importance=8, source="README", verified=True)
+        self.assertEqual(self.entries(), [dict(zip(SCHEMA, (
+            made.id, "The gateway listens on port 8080", "config", "configs", 8, True, 0, None,
+            "README", "2026-08-17T12:00:00+00:00", [])))])
+        self.assertEqual(list(self.entries()[0]), SCHEMA)
+        self.assertRegex(made.id, r"^mem_20260817_120000_[0-9a-f]{4}$")
+        self.assertEqual(h.from_markdown((self.root / "store" / f"{made.id}.md").read_text()),
+                         memory.get(made.id))
+
+    def scenario(self) -> None:
+        """Use everything that makes a file."""
+        memory = self.open()
+        for note in NOTES:
+            memory.remember(note)
+        memory.recall("gateway")
+        memory.close()
+        self.now += timedelta(days=1)
+        memory.forget(memory.list()[0].id)
+        memory.digest("I prefer tea over coffee.", apply=True)
+        memory.save_state("job", {"n": 1})
+        memory.redact("x")
+        memory._personal_key()
+        with self.assertRaises(RemoteError):
+            memory.breaker.run("jina", mock.Mock(side_effect=RemoteError("no")))
+        with memory.exclusive("job"):
+            pass
+        self.now += timedelta(days=30)
+        memory.prune()
+        memory.close()
+        call("--root", self.root, "init")
+
+    @unittest.skipIf(os.name == "nt", "no modes there")
+    def test_br24_everything_is_closed_to_others_under_umask_022(self):
+        self.addCleanup(os.umask, os.umask(0o022))
+        self.scenario()
+        seen = {path.relative_to(self.root).as_posix(): oct(stat.S_IMODE(path.stat().st_mode))
+                for path in (self.root, *self.root.rglob("*"))}
+        for name in ("index.json", "graph.json", "vectors.json", "tombstones.json", "config.yaml",
+                     ".vector_backend_state.json", "rooms/events.md", ".lock", ".lock_job",
+                     ".state_job.json", ".search/words.bin", ".search/state.json",
+                     ".personal_key", "backups/auto_index.json.20260818.bak",
+                     "backups/prune_20260917_120000.json", "backups/tombstones.bak"):
+            self.assertIn(name, seen)
+        for name, mode in seen.items():
+            folder = (self.root / name).is_dir()
+            self.assertEqual(mode, "0o700" if folder else "0o600", name)
+        self.assertEqual([n for n in seen if n.endswith(".tmp")], [])
+
+    @unittest.skipIf(os.name == "nt", "no links there")
+    def test_br24_links_stay_links_and_their_targets_are_written(self):
+        real, kept = self.folder / "real", self.folder / "kept.json"
+        real.mkdir(mode=0o700)
+        self.root.symlink_to(real)
+        (real / "index.json").symlink_to(kept)                     # dangling at first
+        for number, note in enumerate(NOTES, 1):
+            with HermesLite(self.root, config=Config(environ={})) as memory:
+                memory.remember(note)
+            self.assertTrue(self.root.is_symlink() and (real / "index.json").is_symlink())
+            self.assertEqual(len(json.loads(kept.read_bytes())), number)
+
+    def test_a_full_disk_is_a_sentence_and_what_was_stored_stays(self):
+        memory = self.open()
+        memory.remember(NOTES[0])
+        with mock.patch.object(h, "append_bytes", failing(28)), self.assertRaises(OSError):
+            memory.remember(NOTES[1])
+        self.assertEqual(self.contents(), {NOTES[0]})
+        self.assertEqual([hit.content for hit in memory.recall("周会")], [])
+        with mock.patch.object(h.os, "replace", failing(28)):
+            made = memory.remember(NOTES[2])                       # the journal has it
+        self.assertIn("stored in index.journal, but not everywhere yet", made.warnings[0])
+        self.assertEqual(self.contents(), {NOTES[0], NOTES[2]})
+        memory.remember(NOTES[3])
+        self.assertEqual({row["content"] for row in self.entries()},
+                         {NOTES[0], NOTES[2], NOTES[3]})
+
+    @unittest.skipIf(os.name == "nt", "no file size limit there")
+    def test_a_file_system_that_takes_no_more_loses_nothing_acknowledged(self):
+        said = json.loads(script("""
+import json, random, resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+memory, kept = h.HermesLite(sys.argv[1], config=h.Config(environ={})), []
+resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, resource.RLIM_INFINITY))
+try:
+    for n in range(60):
+        words = " ".join("".join(random.choices("abcdefgh", k=5)) for _ in range(60))
+        kept.append(memory.remember(words).id)
+    error = None
+except h.StorageError as problem:
+    error = str(problem)
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+kept.append(memory.remember("There is room again").id)
+memory.close()
+again = h.HermesLite(sys.argv[1], config=h.Config(environ={}))
+print(json.dumps([error, kept, sorted(m.id for m in again.list())]))""", self.root))
+        self.assertIn("cannot write", said[0])
+        self.assertEqual(sorted(said[1]), said[2])
+        self.assertGreater(len(said[1]), 10)
+        self.assertEqual([p.name for p in self.root.rglob("*.tmp")], [])
+
+    def test_a_backup_a_day_seven_kept_and_a_damaged_one_pushes_none_out(self):
+        memory = self.open()
+        for day in range(12):
+            memory.remember(f"{NOTES[day % 7]} in week {day}")
+            memory.remember(f"A second note of the day: {NOTES[day % 7]}, {day}")
+            names = sorted(p.name for p in self.root.glob("backups/auto_index.json.*.bak"))
+            self.assertEqual(len(names), min(day, 8))
+            if day == 3:
+                damaged = self.root / "backups" / names[-1]
+                damaged.write_bytes(b"\0" * 4096)
+            self.now += timedelta(days=1)
+        good = [p for p in self.root.glob("backups/auto_*") if p != damaged]
+        self.assertEqual(names[-1], "auto_index.json.20260828.bak")
+        self.assertEqual((len(good), damaged.read_bytes()), (7, b"\0" * 4096))
+        newest = json.loads((self.root / "backups" / names[-1]).read_bytes())
+        self.assertEqual(len(newest), 22)                # as it was before that day's first write
+
+    def test_a_torn_journal_line_is_cut_off_and_a_damaged_one_left_out(self):
+        memory = self.large(*NOTES[:3])
+        path = self.root / "index.journal"
+        good = path.read_bytes()
+        for torn in (b"0", good[:20], good[:-1].split(b"\n")[-1], b"\xff\0"):
+            path.write_bytes(good + torn)
+            self.assertEqual(self.contents(), set(NOTES[:3]))
+        self.open().remember(NOTES[3])
+        self.assertEqual(self.contents(), set(NOTES[:4]))
+        lines = path.read_bytes().split(b"\n")
+        lines[1] = lines[1][:30] + b"X" + lines[1][31:]
+        path.write_bytes(b"\n".join(lines))
+        memory = self.open()
+        self.assertEqual({m.content for m in memory.list()} & set(NOTES),
+                         {NOTES[0], NOTES[2], NOTES[3]})
+        self.assertEqual(memory.take_notices(), ["a damaged line of index.journal is left out"])
+
+    def test_a_journal_that_is_replayed_twice_changes_nothing(self):
+        memory = self.large(*NOTES[:3])
+        memory.recall("gateway")
+        journal = (self.root / "index.journal").read_bytes()
+        with memory.store.transaction():
+            memory.store._fold()
+        before = self.entries()
+        (self.root / "index.journal").write_bytes(journal)         # killed before it was removed
+        self.assertEqual(self.contents(), set(NOTES[:3]))
+        with self.open().store.transaction():
+            pass
+        counts = {row["id"]: row["access_count"] for row in before}
+        self.assertEqual({m.id: m.content for m in self.open().list()},
+                         {row["id"]: row["content"] for row in before})
+        self.assertEqual(max(counts.values()), 1)
+
+    def test_a_process_killed_before_the_mirror_is_completed_by_the_next(self):
+        memory = self.large(NOTES[0])
+        with mock.patch.object(h.FileStore, "_mirror"):
+            lost = memory.remember(NOTES[1]).id
+        self.assertFalse((self.root / "store" / f"{lost}.md").exists())
+        self.open().remember(NOTES[2])
+        self.assertTrue((self.root / "store" / f"{lost}.md").exists())
+
+    def test_two_memories_see_each_other_by_journal_and_by_fold(self):
+        for start in (self.large, self.open):
+            with self.subTest(start.__name__):
+                shutil.rmtree(self.root, ignore_errors=True)
+                one, two = start(), self.open()
+                for number, note in enumerate(NOTES):
+                    writer, reader = (one, two) if number % 2 else (two, one)
+                    made = writer.remember(note)
+                    self.assertEqual(reader.recall(note)[0].id, made.id)
+                    self.assertFalse(reader.remember(note).created)
+                two.forget(made.id)
+                self.assertNotIn(made.id, [hit.id for hit in one.recall(NOTES[-1])])
+                self.assertRaises(NotFound, one.get, made.id)
+
+    def test_br21_processes_and_threads_write_at_once_and_none_is_lost(self):
+        worker = """
+import threading
+memory = h.HermesLite(sys.argv[1], config=h.Config(environ={}))
+def work(name):
+    for n in range(8):
+        memory.remember(f"worker {name} wrote {name * 7919 + n * 104729} as number {n * n * 31}")
+        if n % 3 == 0:
+            memory.recall(f"worker {name}")
+threads = [threading.Thread(target=work, args=(int(sys.argv[2]) * 10 + t,)) for t in range(2)]
+[t.start() for t in threads], [t.join() for t in threads]
+memory.close()"""
+        start = f"import sys; sys.path.insert(0, {str(HERE)!r}); import hermes_lite as h\n"
+        children = [subprocess.Popen([sys.executable, "-c", start + worker, str(self.root), n],
+                                     env=bare_env()) for n in "123"]
+        memory = self.open()
+        gone = [memory.remember(f"mine is {n * 15485863} and goes").id for n in range(5)]
+        for memory_id in gone:
+            memory.forget(memory_id)
+        self.assertEqual([child.wait(120) for child in children], [0, 0, 0])
+        kept = self.open().list()
+        self.assertEqual(len({m.id for m in kept}), 48)
+        self.assertEqual(len({m.content for m in kept}), 48)
+        self.assertEqual({p.stem for p in (self.root / "store").glob("*.md")},
+                         {m.id for m in kept})
+
+    def test_a_busy_store_is_locked_for_writers_and_open_for_readers(self):
+        self.open().remember(NOTES[0])
+        holder = h.FileLock(self.root / ".lock")
+        holder.acquire(timeout=0)
+        self.addCleanup(holder.release)
+        memory = self.open({"storage": {"lock_timeout_seconds": 0.05}})
+        with self.assertRaisesRegex(Locked, "waited 0.05 s, try again"):
+            memory.remember(NOTES[1])
+        self.assertEqual(memory.recall("gateway")[0].content, NOTES[0])
+        holder.release()
+        memory.remember(NOTES[1])
+        counts = {m.content: m.access_count for m in self.open().list()}
+        memory.close()
+        self.assertEqual({m.content: m.access_count for m in self.open().list()}[NOTES[0]], 1)
+        self.assertEqual(len(counts), 2)
+
+    @unittest.skipIf(os.name == "nt", "no read-only folder there")
+    def test_br24_a_read_only_store_answers_and_refuses_writes(self):
+        for note in NOTES:
+            self.open().remember(note)
+        self.open().close()
+        os.chmod(self.folder, 0o755)
+        for path in (*self.root.rglob("*"), self.root):
+            os.chmod(path, 0o555 if path.is_dir() else 0o444)
+        self.addCleanup(lambda: [os.chmod(p, 0o700) for p in (self.root, *self.root.rglob("*"))])
+        if ROOT_USER:
+            for path in (self.root, *self.root.rglob("*")):
+                os.chown(path, 65534, 65534)
+        said = json.loads(script("""
+import json, os, tempfile
+config = lambda: h.Config(environ={})
+with h.HermesLite(tempfile.mkdtemp(), config=config()) as warm:      # lazy imports, while we may
+    warm.remember("warm up"); warm.recall("warm"); h.main(["--root", str(warm.root), "list"])
+sys.stdout.flush(); print()
+if os.geteuid() == 0:
+    os.setuid(65534)
+memory = h.HermesLite(sys.argv[1], config=config())
+answers, errors = [], []
+for _ in range(3):
+    answers.append([hit.content for hit in memory.recall("gateway port")])
+for act in (lambda: memory.remember("new"), lambda: memory.forget(memory.list()[0].id),
+            lambda: memory.prune()):
+    try:
+        act()
+    except h.StorageError as problem:
+        errors.append(str(problem))
+memory.close()
+print(json.dumps([answers, errors]))""", self.root).split("\n")[-1])
+        self.assertEqual(said[0], [[NOTES[0]]] * 3)
+        self.assertEqual(len(said[1]), 3)
+        for sentence in said[1]:
+            self.assertIn("permission denied; mend the folder's owner or mode", sentence)
+        self.assertEqual(len(self.entries()), len(NOTES))
+        self.assertEqual([p.name for p in self.root.rglob("*.tmp")], [])
+
+    def test_a_clock_set_back_writes_on(self):
+        memory = self.open()
+        memory.remember(NOTES[0])
+        self.now -= timedelta(days=400)
+        memory.remember(NOTES[1])
+        memory.recall("gateway")
+        self.assertEqual(self.contents(), set(NOTES[:2]))
+        self.assertEqual(memory.prune(dry_run=True).unknown_age, (memory.list()[0].id,))
+
+
+class Damage(Case):
+    """A damaged store is set aside and recovered from what is left, never taken for empty."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        memory = self.open()
+        memory.remember("An older note that is in the backup only")
+        self.now += timedelta(days=1)
+        self.ids = [memory.remember(note).id for note in NOTES]
+        self.now += timedelta(days=1)
+        self.gone = memory.remember("Forgotten for good: the colour of the old office")
+        memory.forget(self.gone.id)
+        memory.close()
+        self.all = {m.content for m in memory.list()}
+        self.index, self.good = self.root / "index.json", (self.root / "index.json").read_bytes()
+
+    def damages(self) -> dict[str, bytes]:
+        lines = self.good.split(b"\n")
+        return {"empty": b"", "4 KB of NUL": b"\0" * 4096, "first half": self.good[:len(
+            self.good) // 2], "an object": b"{}", "an empty array": b"[]", "null": b"null",
+            "deep": b"[" * 100_000, "not text": b"\xff\xfe" * 50, "a string": b'"[]"',
+            "one torn entry": b"\n".join([lines[0], lines[1][:40], *lines[2:]])}
+
+    def recover(self, damaged: bytes, left: set[str]) -> list[str]:
+        """Damage the index, start, write a note, start again; return the notices."""
+        self.index.write_bytes(damaged)
+        memory = self.open()
+        self.assertEqual({m.content for m in memory.list()}, left)
+        notices = memory.take_notices()
+        memory.remember("One note after the damage")
+        memory.close()
+        fresh = self.open()
+        self.assertEqual({m.content for m in fresh.list()},
+                         left | {"One note after the damage"})
+        self.assertEqual(fresh.take_notices(), [])
+        self.assertNotIn(self.gone.id, [m.id for m in fresh.list()])
+        aside = sorted(self.root.glob("index.json.damaged-*"))
+        self.assertEqual([path.read_bytes() for path in aside], [damaged])
+        aside[0].unlink()
+        fresh.forget(next(m.id for m in fresh.list() if m.content.startswith("One note")))
+        fresh.close()
+        return notices
+
+    def test_br22_every_damage_is_recovered_from_the_mirror_and_said(self):
+        for name, damaged in self.damages().items():
+            with self.subTest(name):
+                notice, = self.recover(damaged, self.all)
+                self.assertRegex(notice, r"^index.json was damaged \(set aside as index.json."
+                                         r"damaged-\d+_\d+(-\d+)?\); recovered .*\d from the ")
+
+    def test_br22_without_the_mirror_the_newest_good_backup_serves(self):
+        backups = sorted(self.root.glob("backups/auto_index.json.*.bak"))
+        bad = backups[-1].with_name("auto_index.json.20991231.bak")
+        bad.write_bytes(b"[{]")
+        shutil.rmtree(self.root / "store")
+        newest = {row["content"] for row in json.loads(backups[-1].read_bytes())}
+        self.assertEqual(newest, self.all)
+        for name, damaged in self.damages().items():
+            if name == "an empty array":
+                continue                           # without a mirror it is what it says: empty
+            with self.subTest(name):
+                shutil.rmtree(self.root / "store", ignore_errors=True)
+                notice, = self.recover(damaged, self.all)
+                self.assertIn("from the newest good backup" if b"mem_" not in damaged else
+                              "from the damaged file", notice)
+        self.assertEqual(bad.read_bytes(), b"[{]")
+
+    def test_with_nothing_to_recover_from_it_stops_with_code_13_and_leaves_the_file(self):
+        for name in ("store", "backups"):
+            shutil.rmtree(self.root / name)
+        for damaged in (b"", b"\0" * 4096, b"null", b"[" * 100_000):
+            self.index.write_bytes(damaged)
+            if not damaged:
+                continue
+            done = call("--root", self.root, "list")
+            self.assertEqual((done.code, done.out), (13, ""))
+            self.assertIn("it was left as it is: put a good copy", done.err)
+            with self.assertRaises(DamagedData):
+                self.open().remember("a new note")
+            self.assertEqual(self.index.read_bytes(), damaged)
+
+    def test_a_missing_index_is_rebuilt_from_the_mirror(self):
+        self.index.unlink()
+        memory = self.open()
+        self.assertEqual({m.content for m in memory.list()}, self.all)
+        self.assertRegex(memory.take_notices()[0], "it was missing.*recovered 8 from the Markdown")
+
+    def test_a_bom_and_another_layout_are_no_damage(self):
+        pretty = json.dumps(json.loads(self.good), indent=2).encode()
+        for data in (b"\xef\xbb\xbf" + self.good, pretty, self.good.replace(b"\n", b"\r\n")):
+            self.index.write_bytes(data)
+            memory = self.open()
+            self.assertEqual({m.content for m in memory.list()}, self.all)
+            self.assertEqual(memory.take_notices(), [])
+        self.assertEqual(list(self.root.glob("*.damaged-*")), [])
+
+    def test_one_bad_entry_costs_one_entry_and_is_kept(self):
+        rows = json.loads(self.good)
+        for number, bad in enumerate((7, None, "text", {}, {**rows[0], "id": "../../x"},
+                                      {**rows[0], "content": None}, [rows[0]])):
+            with self.subTest(bad):
+                self.index.write_text(json.dumps([*rows[:3], bad, *rows[3:]]), "utf-8")
+                memory = self.open()
+                self.assertEqual({m.content for m in memory.list()}, self.all)
+                notice, = memory.take_notices()
+                self.assertIn("1 damaged entries of index.json are left out", notice)
+                memory.verify(self.ids[number])
+                memory.close()
+                kept = self.root / re.search(r"backups/rejected_\w+\.json", notice)[0]
+                self.assertEqual(json.loads(kept.read_bytes()), [bad])
+                self.assertEqual(self.open().take_notices(), [])
+
+    def test_every_derived_file_may_be_damaged_or_gone(self):
+        names = [".search/words.bin", ".search/twins.bin", ".search/grams.bin", "graph.json",
+                 ".search/state.json", "vectors.json", "tombstones.json",
+                 ".vector_backend_state.json", "backups/tombstones.bak", ".state_job.json"]
+        with self.open() as memory:
+            memory.save_state("job", {"n": 1})
+            memory.recall("gateway")
+        (self.root / ".vector_backend_state.json").write_text("{}")
+        keep = {name: (self.root / name).read_bytes() for name in names}
+        for name, good in keep.items():
+            for damaged in (None, b"", b"\0" * 300, good[:len(good) // 2], b"[]", b"null"):
+                with self.subTest(name, damaged=damaged):
+                    for each, data in keep.items():
+                        (self.root / each).write_bytes(data)
+                    path = self.root / name
+                    path.unlink() if damaged is None else path.write_bytes(damaged)
+                    self.answers()
+
+    def answers(self) -> None:
+        memory = self.open()
+        for query, note in (("gateway", NOTES[0]), ("周会", NOTES[1]), ("Frankfurt", NOTES[6])):
+            self.assertEqual(memory.recall(query)[0].content, note)
+            self.assertEqual(memory.vsearch(note)[0].content, note)
+        self.assertFalse(memory.remember(NOTES[2]).created)
+        self.assertEqual(memory.graph("Frankfurt")[0]["content"], NOTES[6])
+        with self.assertRaises(Refused):
+            memory.remember("Forgotten for good: the colour of the old office",
+                            deliberate=False)
+        self.assertIn(memory.state("job"), ({}, {"n": 1}))
+        memory.close()
+        for path in self.root.glob("*.damaged-*"):
+            path.unlink()
+
+    def test_a_damaged_state_or_graph_is_set_aside_and_said(self):
+        for name in (".state_job.json", "graph.json", "vectors.json"):
+            (self.root / name).write_bytes(b"{half")
+            memory = self.open(vectorizer=Axes("a", "m"))
+            memory.state("job")
+            memory.graph()
+            memory.recall("gateway")
+            self.assertIn(f"{name} was damaged (set aside as {name}.damaged-",
+                          " ".join(memory.take_notices() + [str(memory._said)]))
+            self.assertEqual(next(self.root.glob(f"{name}.damaged-*")).read_bytes(), b"{half")
+            memory.close()
+
+
+# =============================================================================
+# 11. Digesters
+# =============================================================================
+
+class RuleDigesting(unittest.TestCase):
+    def facts(self, text, **more):
+        return [(fact.category, fact.content) for fact in h.RuleDigester().digest(text, **more)]
+
+    def test_each_kind_is_found_in_chinese_english_and_german(self):
+        for text, category, content in (
+                ("我们决定使用 PostgreSQL 16。", "decision", "决定: 使用 PostgreSQL 16"),
+                ("We decided to use PostgreSQL 16.", "decision", "decision: use PostgreSQL 16"),
+                ("Wir haben uns für Postgres entschieden.", "decision",
+                 "decision: Wir haben uns für Postgres entschieden"),
+                ("不再使用 MySQL", "decision", "决定: 不再使用 MySQL"),
+                ("we no longer use MySQL", "decision", "decision: no longer use MySQL"),
+                ("I prefer tabs over spaces.", "preference", "preference: tabs over spaces"),
+                ("我不喜欢香菜", "preference", "偏好: 我不喜欢香菜"),
+                ("Ich trinke gerne Tee.", "preference", "preference: Ich trinke gerne Tee"),
+                ("服务端口是 8080。", "config", "配置: 服务端口=8080"),
+                ("set the port to 9090", "config", "config: port=9090"),
+                ("LOG_LEVEL=debug", "config", "config: LOG_LEVEL=debug"),
+                ("我们正在开发一个记忆系统", "project", "项目: 正在开发一个记忆系统"),
+                ("I want to build a CLI in Rust", "project", "project: build a CLI in Rust"),
+                ("昨天上线了 2.0 版本", "event", "事件: 昨天上线了 2.0 版本"),
+                ("We released v2.1 on 2026-05-01.", "event",
+                 "event: We released v2.1 on 2026-05-01"),
+                ("我叫李雷，住在杭州", "general", "备注: 我叫李雷，住在杭州")):
+            with self.subTest(text):
+                self.assertEqual(self.facts(text), [(category, content)])
+
+    def test_what_is_asked_to_be_kept_weighs_more(self):
+        for text, content in (
+                ("hello please remember I like tea", "preference: I like tea"),
+                ("请记住我对花生过敏", "偏好: 我对花生过敏"), ("记住：周五前不要部署", "备注: 周五前不要部署"),
+                ("note that the staging box has 4 GB of RAM",
+                 "note: the staging box has 4 GB of RAM")):
+            with self.subTest(text):
+                fact, = h.RuleDigester().digest(text)
+                plain = {"preference": 6, "general": 5}[fact.category]
+                self.assertEqual((fact.content, fact.importance), (content, plain + 1))
+
+    def test_a_reason_or_subject_before_the_key_word_stays(self):
+        self.assertEqual(self.facts("Alice prefers tea."),
+                         [("preference", "preference: Alice prefers tea")])
+        self.assertEqual(self.facts("因为性能，我们决定使用 Go。"),
+                         [("decision", "决定: 因为性能，我们决定使用 Go")])
+
+    def test_questions_suppositions_and_open_matters_are_no_facts(self):
+        for text in ("should we use X?", "should we decide to use X", "要不要用 X？", "要不要改用 Redis",
+                     "if we used Redis we decided to go", "如果用 Redis，我们决定改用 Valkey",
+                     "We haven't decided to use Kafka yet", "还没决定使用 Kafka", "没有决定用 X 还是 Y",
+                     "Maybe we decided too early", "我们决定用 X 吗", "你喜欢什么", "我喜欢的是什么？",
+                     "I would love that", "I like it", "I remember when we used Perl",
+                     "the port is open",
+                     "改用 Redis 吧？", "I'd like to know more"):
+            with self.subTest(text):
+                self.assertEqual(self.facts(text), [])
+
+    def test_chatter_code_headings_quotes_and_links_give_nothing(self):
+        text = ("助手: Sure, I will use PostgreSQL. Let me check the port is 8080.\nI prefer Rust.\n"
+                "用户: ok\n```\nPORT=8080\nwe decided to use X\n```\n# We decided to use Y\n"
+                "> we decided to use Z\n| port is 80 | x |\nhttps://example.org/we-decided\n"
+                "Assistant: I'll remember: I like tea. 我喜欢这个方案\n")
+        self.assertEqual(self.facts(text), [])
+
+    def test_the_assistant_is_believed_about_common_decisions_only(self):
+        text = ("助手: We decided to use zstd. The port is 8080.\n助手：我们决定采用 Go。\n"
+                "用户: The port is 8081.")
+        self.assertEqual([c for _, c in self.facts(text)],
+                         ["decision: use zstd", "决定: 采用 Go", "config: port=8081"])
+
+    def test_an_open_fence_ends_with_the_turn(self):
+        self.assertEqual(self.facts("User: ```\nx\nUser: I prefer tea"),
+                         [("preference", "preference: tea")])
+
+    def test_order_duplicates_and_limit(self):
+        text = "I prefer tea. We'll use Redis! I prefer  Tea.\n我不喜欢香菜；我们决定用 Go"
+        self.assertEqual([c for _, c in self.facts(text)],
+                         ["preference: tea", "decision: use Redis",
+                                                            "偏好: 我不喜欢香菜", "决定: 用 Go"])
+        self.assertEqual(len(self.facts(text, max_facts=2)), 2)
+        self.assertEqual(self.facts(text, max_facts=0), [])
+        self.assertEqual(self.facts(""), [])
+
+    def test_sentences_are_whole(self):
+        text = ("We decided to use SQLite 3.45, e.g. for the archive,\nbecause it needs no "
+                "server. We met Dr. Lee yesterday.")
+        self.assertEqual([c for _, c in self.facts(text)], [
+            "decision: use SQLite 3.45, e.g. for the archive, because it needs no server",
+            "event: We met Dr. Lee yesterday"])
+
+    def test_time_is_linear(self):
+        for piece in ("我们决定", "i like ", "a.b", "x,\n", "`", "用户: ", "the port "):
+            self.assertLess(growth(h.RuleDigester().digest, piece, 5_000), 4, piece)
+
+
+class ModelDigesting(ServiceCase):
+    text = "用户: 我喜欢喝茶"
+
+    def made(self, script, **more):
+        self.server.script = script
+        base = self.server.url.removesuffix("/v1") + "/"
+        made = h.LLMDigester(self.key, base_url=base, sleep=self.slept.append, **more)
+        self.addCleanup(lambda: made._client._session and made._client._session.close())
+        return made
+
+    def test_facts_usage_and_request(self):
+        made = self.made(lambda b, n: (200, chat(memories(TEA))))
+        self.assertEqual(made.digest(self.text), [h.Fact("用户喜欢喝茶", "preference", 6)])
+        self.assertEqual((made.last_usage["total_tokens"], made.degraded), (109, None))
+        body = self.server.bodies[0]
+        self.assertEqual(self.server.paths, ["/chat/completions"])
+        self.assertEqual((body["model"], body["thinking"], body["response_format"]),
+                         ("deepseek-chat", {"type": "disabled"}, {"type": "json_object"}))
+        self.assertIn("JSON", body["messages"][0]["content"])
+        self.assertEqual(body["messages"][1], {"role": "user", "content": self.text})
+        self.made(lambda b, n: (200, chat(memories(TEA))), extra={"seed": 1}).digest("x")
+        self.assertNotIn("thinking", self.server.bodies[1])
+        self.assertEqual(self.server.bodies[1]["seed"], 1)
+
+    def test_secrets_neither_leave_nor_come_back(self):
+        secret = secrets.token_hex(8)
+        item = {"content": f"密码是{secret} 记下", "category": "config", "importance": 5}
+        made = self.made(lambda b, n: (200, chat(memories(item))))
+        facts = made.digest(f"用户: password: {secret}")
+        self.assertNotIn(secret, json.dumps(self.server.bodies, ensure_ascii=False))
+        self.assertNotIn(secret, facts[0].content)
+
+    def test_replies_in_every_wrapping_are_read(self):
+        array = json.dumps([TEA], ensure_ascii=False)
+        for content in (memories(TEA), array, f"```json\n{array}\n```", f"\n\n {memories(TEA)}\n",
+                        f"Here you are: {memories(TEA)}", json.dumps(TEA)):
+            raw = b"\n\n\r\n" + json.dumps(chat(content)).encode()
+            made = self.made(lambda b, n: (200, raw))
+            self.assertEqual([f.content for f in made.digest(self.text)], ["用户喜欢喝茶"], content)
+            self.assertIsNone(made.degraded)
+
+    def test_each_item_is_checked(self):
+        items = [{**TEA, "category": "nonsense", "importance": 99}, {**TEA, "importance": "-4"},
+                 {**TEA, "importance": None},
+                 {**TEA, "category": ["x"], "importance": float("inf")},
+                 {**TEA, "content": "x" * 1001}, {**TEA, "content": " "}, {"category": "event"},
+                 "text",
+                 None, {**TEA, "content": 5}, {**TEA, "content": "x" * 1000}]
+        facts = self.made(lambda b, n: (200, chat(memories(*items)))).digest(self.text)
+        self.assertEqual([(f.category, f.importance) for f in facts],
+                         [("general", 10), ("preference", 1), ("preference", 5), ("general", 5),
+                          ("preference", 6)])
+        made = self.made(lambda b, n: (200, chat(memories(TEA, TEA, TEA))))
+        self.assertEqual(len(made.digest(self.text, max_facts=2)), 2)
+
+    def test_nothing_worth_keeping_is_an_answer(self):
+        made = self.made(lambda b, n: (200, chat(memories())))
+        self.assertEqual((made.digest(self.text), made.degraded), ([], None))
+
+    def test_an_empty_reply_is_asked_once_more_and_both_are_counted(self):
+        made = self.made(lambda b, n: (200, chat("" if n == 1 else memories(TEA))))
+        self.assertEqual(len(made.digest(self.text)), 1)
+        self.assertEqual((len(self.server.bodies), made.last_usage["total_tokens"]), (2, 218))
+        self.assertEqual(made.last_usage["prompt_tokens_details"], {"cached_tokens": 0})
+
+    def test_any_failure_falls_back_and_says_so(self):
+        error = {"error": {"message": "Insufficient Balance", "type": "x", "param": None,
+                           "code": "y"}}
+        for answer, reason, asked in (
+                ((402, error), "402: Insufficient Balance", 1), ((401, error), "check the key", 1),
+                ((429, error), "429", 3), ((503, b""), "503", 3), ((400, error), "400", 1),
+                ((422, {"detail": [{"msg": self.text}]}), "left out", 1),
+                ((200, chat("")), "no JSON", 2), ((200, chat(None)), "no JSON", 2),
+                ((200, chat("no idea")), "no JSON", 1),
+                ((200, chat('{"memories": [{"cont')), "JSON", 1),
+                ((200, chat('{"memories": [5]}')), "no usable", 1),
+                ((200, {}), "without a message", 1),
+                ((200, chat('{"memories": "text"}')), "no usable", 1),
+                ((200, {"choices": []}), "without a message", 1),
+                ((200, b"<html>"), "not JSON", 1)):
+            with self.subTest(answer):
+                del self.server.bodies[:]
+                made = self.made(lambda b, n: answer)
+                self.assertEqual(made.digest(self.text), [h.Fact("偏好: 我喜欢喝茶", "preference", 6)])
+                self.assertIn(reason, made.degraded)
+                self.assertNotIn(self.key, made.degraded)
+                self.assertNotIn("喝茶", made.degraded)
+                self.assertEqual(len(self.server.bodies), asked)
+                counted = answer[0] == 200 and isinstance(answer[1], dict) and "usage" in answer[1]
+                self.assertEqual(made.last_usage is not None, counted)
+
+    def test_a_later_success_clears_the_reason(self):
+        made = self.made(lambda b, n: (402, BALANCE) if n == 1 else (200, chat(memories(TEA))))
+        made.digest(self.text)
+        self.assertIsNone(made.last_usage)
+        made.digest(self.text)
+        self.assertEqual((made.degraded, made.last_usage["total_tokens"]), (None, 109))
+
+
+# =============================================================================
+# 12. Hermes
+# =============================================================================
+
+class Axes:
+    """A vectorizer with axes of its own: counts letters into bins, and can be told to fail."""
+    threshold, remote = 0.35, True
+
+    def __init__(self, name: str, model: str, size: int = 4) -> None:
+        self.name, self.model, self.dimension, self.size = name, model, None, size
+        self.asked: list[str] = []
+        self.answer: object = None
+
+    def embed(self, texts) -> list:
+        self.asked += texts
+        self.dimension = self.size
+        return [self.embed_query(text) for text in texts]
+
+    def embed_query(self, text: str) -> list[float]:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        if self.answer is not None:
+            return self.answer[0]
+        return vector_of(text, self.size)
+
+
+class Remembering(Case):
+    def test_a_memory_has_what_was_given_and_its_room(self):
+        memory = self.open()
+        made = memory.remember("  Deploys run on Friday \n", category="decision", importance=7,
+                               verified=True, source="chat", tags=["ops"], agent="bot",
+                               expires_at="2027-01-01", meta={"s": {"n": 1}})
+        self.assertEqual((made.created, made.room, made.redacted, made.conflicts, made.warnings),
+                         (True, "decisions", (), (), ()))
+        self.assertEqual(memory.get(made.id), Memory(
+            made.id, "Deploys run on Friday", "decision", "decisions", 7, True, source="chat",
+            created_at="2026-08-17T12:00:00+00:00", tags=("ops",), agent="bot",
+            expires_at="2027-01-01", meta={"s": {"n": 1}}))
+        for category, room in h.DEFAULTS["category_mapping"].items():
+            text = f"a note for {category} alone"
+            self.assertEqual(memory.remember(text, category=category).room, room)
+
+    def test_what_cannot_be_kept_is_refused_in_a_sentence(self):
+        memory = self.open()
+        for text in ("", "  \n\t", "\u3000\u200b\ufeff", "\0\0", None, 5, b"bytes"):
+            with self.assertRaisesRegex(UsageError, "there is no text"):
+                memory.remember(text)
+        with self.assertRaisesRegex(Refused, "5,000,000 characters and 100,000") as caught:
+            memory.remember("x" * 5_000_000)
+        self.assertEqual(caught.exception.reason_code, "too_long")
+        for more, said in (({"category": "nonsense"}, "use one of: preference, decision"),
+                           ({"category": None}, "unknown category"),
+                           ({"importance": 0}, "1 to 10"),
+                           ({"importance": 11}, "1 to 10"), ({"importance": "ten"}, "1 to 10"),
+                           ({"importance": True}, "1 to 10"), ({"importance": 5.0}, "1 to 10"),
+                           ({"expires_at": "soon"}, "give a time such as")):
+            with self.subTest(more), self.assertRaisesRegex(UsageError, said):
+                memory.remember("A good text", **more)
+        self.assertEqual(memory.list(), [])
+        self.assertTrue(memory.remember("x" * 100_000).created)
+
+    def test_odd_characters_are_kept_or_replaced_and_the_files_stay_readable(self):
+        memory = self.open()
+        for given, kept in (("half \ud83d emoji", "half \ufffd emoji"),
+                            ("a\0b is NUL", "a\ufffdb is NUL"),
+                            ("line\u2028sep", "line\u2028sep"), ("bell \a", "bell \a"),
+                            ("ＡＰＩ端口８０８０", "ＡＰＩ端口８０８０"), ("cr\r\nlf", "cr\r\nlf")):
+            made = memory.remember(given, source=given, tags=[given])
+            self.assertEqual(self.open().get(made.id).content, kept)
+            mirror = (self.root / "store" / f"{made.id}.md").read_bytes().decode()
+            self.assertEqual(h.from_markdown(mirror), memory.get(made.id))
+
+    def test_a_near_duplicate_is_merged_with_the_larger_importance(self):
+        memory = self.open()
+        first = memory.remember("The gateway listens on port 8080.", importance=4, tags=["a"])
+        for importance, verified, tags, kept in ((9, False, "b", 9), (2, True, "a", 9)):
+            again = memory.remember("the Gateway  listens on Port ８０８０", importance=importance,
+                                    verified=verified, tags=[tags])
+            self.assertEqual((again.id, again.created, again.merged), (first.id, False, True))
+            self.assertEqual(memory.get(first.id).importance, kept)
+        self.assertEqual((memory.get(first.id).tags, memory.get(first.id).execution_verified,
+                          len(memory.list())), (("a", "b"), True, 1))
+        self.assertEqual(memory.get(first.id).content, "The gateway listens on port 8080.")
+        self.assertEqual(self.entries()[0]["importance"], 9)
+
+    def test_texts_below_five_characters_are_never_merged(self):
+        memory = self.open()
+        self.assertEqual([memory.remember("茶").created for _ in range(2)], [True, True])
+
+    def test_br10_pairs_that_differ_in_a_fact_stay_two_and_are_a_value_conflict(self):
+        for line in DIFFERENT.splitlines()[:9]:
+            old, new = line.split("|")
+            with self.subTest(line):
+                self.root = self.folder / secrets.token_hex(4)
+                memory = self.open()
+                first, second = memory.remember(old), memory.remember(new)
+                self.assertTrue(second.created)
+                people = line.startswith("Alice")                  # other subjects do not conflict
+                self.assertEqual([(c.memory_id, c.type, c.content) for c in second.conflicts],
+                                 [] if people else [(first.id, "value", old)])
+                self.assertEqual({m.content for m in memory.list()}, {old, new})
+                self.assertTrue({old, new} <= {hit.content for hit in memory.recall(old)})
+
+    def test_br10_true_paraphrases_collapse(self):
+        memory = self.open()
+        for line in SAME.splitlines():
+            old, new = line.split("|")
+            first = memory.remember(old)
+            self.assertEqual(memory.remember(new).id, first.id, line)
+
+    def test_br12_conflicts_are_reported_with_id_and_text_and_nothing_is_changed(self):
+        for line in CONFLICT.splitlines():
+            old, new, kind = line.split("|")
+            if "Projektfrist" in line:             # the keyword index does not split compounds
+                continue
+            with self.subTest(line):
+                self.root = self.folder / secrets.token_hex(4)
+                memory = self.open()
+                first = memory.remember(old)
+                before = memory.get(first.id)
+                made = memory.remember(new)
+                self.assertTrue(made.created)
+                found, = made.conflicts
+                self.assertEqual((found.memory_id, found.content), (first.id, old))
+                self.assertIn(found.type, ("value", kind))
+                self.assertEqual(memory.get(first.id), before)
+
+    def test_br12_other_subjects_are_no_conflict(self):
+        memory = self.open()
+        for line in NO_CONFLICT.splitlines()[:9]:
+            old, new = line.split("|")
+            memory.remember(old)
+            made = memory.remember(new)
+            self.assertEqual([c for c in made.conflicts if c.content == old], [], line)
+
+    def test_a_sentence_does_not_contradict_itself(self):
+        memory = self.open()
+        for text in ("我们不用 Redis", "弃用 MySQL，改用 Postgres", "We stopped using Kafka"):
+            self.assertEqual(memory.remember(text).conflicts, ())
+            self.assertEqual(memory.remember(text).conflicts, ())
+
+    def test_br16_forms_of_one_text_are_one_memory_in_one_room(self):
+        memory = self.open()
+        pairs = (("时间：３０秒", "时间:30秒"), ("Málaga office", "Ma\u0301laga office"),
+                 ("ﾃﾞｰﾀﾍﾞｰｽ 設計", "データベース 設計"), ("zero\u200bwidth words", "zerowidth words"))
+        for one, other in pairs:
+            first = memory.remember(one)
+            self.assertEqual(memory.remember(other).id, first.id)
+            self.assertEqual(memory.get(first.id).content, one)
+            self.assertEqual(memory.recall(other)[0].id, first.id)
+
+    def test_br08_a_secret_in_any_field_reaches_no_file_and_no_error(self):
+        memory = self.open()
+        wrong = (dict(category="{}"), dict(importance="{}"), dict(expires_at="{}"))
+        fields = (dict(source="{}"), dict(tags=["{}"]), dict(agent="{}"), dict(meta={"{}": 1}),
+                  dict(meta={"s": ["{}", {"k": "{}"}]}), *wrong)
+        for number, field in enumerate(({}, *fields)):
+            secret = secrets.token_hex(12)
+            given = json.loads(json.dumps(field).replace('"{}"', f'"password={secret}"'))
+            text = NOTES[number % 7] + f" {number}" + f" password={secret}" * (not field)
+            with self.subTest(field):
+                if field in wrong:
+                    with self.assertRaises(UsageError) as caught:
+                        memory.remember(text, **given)
+                    self.assertNotIn(secret, str(caught.exception))
+                else:
+                    made = memory.remember(text, **given)
+                    self.assertEqual(memory.get(made.id).redacted, ("password",))
+                    self.assertEqual(made.redacted, ("password",))
+                for act in (memory.recall, memory.vsearch, memory.get, memory.graph, memory.verify,
+                            memory.forget, lambda s: memory.list(since=s),
+                            lambda s: memory.list(room=s), lambda s: memory.prune(room=s),
+                            lambda s: memory.list(category=s),
+                            lambda s: memory.recall("x", room=s),
+                            lambda s: memory.recall("x", top_k=s),
+                            lambda s: memory.digest("x", max_facts=s)):
+                    try:
+                        act(f"password={secret}")
+                    except h.HermesError as problem:
+                        self.assertNotIn(secret, str(problem))
+                memory.digest(f"用户: 我们决定用 {secret} 作为密码。密码是{secret}。", apply=True)
+                memory.close()
+                self.assertEqual(holding(self.root, secret), [])
+
+    def test_personal_numbers_are_off_by_default_and_hidden_or_hashed_when_asked(self):
+        phone = "138" + str(random.randrange(10 ** 7, 10 ** 8))
+        for mode, shown in (("off", phone), ("redact", "[已脱敏:phone]"), ("hash", "[已脱敏:phone")):
+            self.root = self.folder / mode
+            memory = self.open({"security": {"personal_numbers": mode}})
+            made = memory.remember(f"Call Alice at {phone} tomorrow")
+            memory.close()
+            self.assertIn(shown, memory.get(made.id).content)
+            self.assertEqual(bool(holding(self.root, phone)), mode == "off")
+            again = self.open({"security": {"personal_numbers": mode}})
+            self.assertFalse(again.remember(f"Call Alice at {phone} tomorrow").created)
+
+    def test_a_batch_is_one_transaction_acknowledged_at_its_end(self):
+        memory, told = self.open(), []
+        memory.systems = [mock.Mock(spec=["name", "after_remember"], after_remember=told.append)]
+        with mock.patch.object(h, "append_bytes", side_effect=h.append_bytes) as append:
+            with memory.batch():
+                ids = [memory.remember(note).id for note in NOTES[:4]]
+                with memory.batch():
+                    ids.append(memory.remember(NOTES[4]).id)
+                    self.assertFalse(memory.remember(NOTES[0]).created)
+                self.assertEqual((append.call_count, told), (0, []))
+        self.assertEqual(append.call_count, 1)
+        self.assertEqual([m.id for m in told], [*ids, ids[0]])
+        self.assertEqual(len(self.open().list()), 5)
+
+    def test_a_batch_that_fails_leaves_nothing_behind(self):
+        memory = self.open()
+        kept = memory.remember(NOTES[0])
+        with self.assertRaises(ZeroDivisionError), memory.batch():
+            memory.remember(NOTES[1])
+            memory.forget(kept.id)
+            raise ZeroDivisionError
+        for each in (memory, self.open()):
+            self.assertEqual([m.content for m in each.list()], [NOTES[0]])
+            self.assertEqual([hit.id for hit in each.recall("gateway")], [kept.id])
+            self.assertEqual(each.recall("周会"), [])
+        self.assertEqual([p.stem for p in (self.root / "store").iterdir()], [kept.id])
+        self.assertTrue(memory.remember(NOTES[1]).created)
+
+    def test_a_refusal_inside_a_batch_keeps_the_rest(self):
+        memory = self.open()
+        memory.forget(memory.remember(NOTES[0]).id)
+        with memory.batch():
+            for act in (lambda: memory.remember(NOTES[0], deliberate=False),
+                        lambda: memory.forget("mem_none"), lambda: memory.remember("")):
+                with self.assertRaises(h.HermesError):
+                    act()
+                memory.remember(NOTES[1])
+            memory.verify(memory.remember(NOTES[2]).id)
+        self.assertEqual({m.content for m in self.open().list()}, set(NOTES[1:3]))
+
+
+class Recalling(Case):
+    def test_br14_every_query_finds_its_note_first_with_words_and_with_vectors(self):
+        memory = self.open()
+        ids = {key: memory.remember(text).id for key, text in FIELD_NOTES.items()}
+        memory.remember("网页改版，网页的标题和网页的颜色")
+        for query, key in {"狼人杀": "play", "桌游": "play", "healthcheck": "gate",
+                           "网关": "gate", "巡检": "cron", "快照 cron": "cron", "D盘": "disk",
+                           "logs": "disk", "盘": "disk"}.items():
+            for each in (memory, self.open()):
+                hit = each.recall(query)[0]
+                self.assertEqual((hit.id, hit.score > 0), (ids[key], True), query)
+
+    def test_the_display_score_is_bm25_or_three_times_the_cosine(self):
+        memory = self.open()
+        for note in NOTES:
+            memory.remember(note)
+        both = memory.recall("The gateway listens")[0]
+        self.assertGreater(min(both.kw_score, both.vec_score), 0)
+        self.assertEqual(both.score, both.kw_score)
+        self.assertEqual(set(both.why["arms"]), {"keywords", "vectors"})
+        self.assertGreater(both.why["fused"], 0)
+        only = memory.recall("gatewaylistenson")[0]
+        self.assertEqual((only.kw_score, set(only.why["arms"])), (0, {"vectors"}))
+        self.assertEqual((only.content, only.score), (NOTES[0], 3 * only.vec_score))
+        self.assertEqual(memory.vsearch("gatewaylistenson")[0].score, only.score)
+
+    def test_a_weak_vector_alone_is_dropped_below_a_third_of_min_score(self):
+        memory = self.open()
+        memory.remember(NOTES[0])
+        weak = memory.recall("gatewaylistenson")[0].vec_score
+        for share, found in ((0.99, 1), (1.01, 0)):
+            other = self.open({"retrieval": {"min_score": 3 * weak * share}})
+            self.assertEqual(len(other.recall("gatewaylistenson")), found)
+            self.assertEqual(len(other.recall("gateway")), 1)
+        self.assertEqual(memory.recall("完全无关 quux"), [])
+
+    def test_hot_memories_count_hot_boost_times(self):
+        self.write_index(entry(1, "Redis caches sessions", access_count=5),
+                         entry(2, "Redis caches sessions too", access_count=2))
+        plain = {hit.id: hit for hit in
+                 self.open({"retrieval": {"hot_boost": 1.0}}).recall("redis")}
+        boosted = {hit.id: hit for hit in self.open().recall("redis")}
+        hot, cold = entry(1)["id"], entry(2)["id"]
+        self.assertAlmostEqual(boosted[hot].kw_score, 1.1 * plain[hot].kw_score, places=5)
+        self.assertEqual(boosted[cold].kw_score, plain[cold].kw_score)
+        self.assertEqual((boosted[hot].why.get("hot"), boosted[cold].why.get("hot")), (1.1, None))
+        found = self.open({"retrieval": {"hot_threshold": 1}}).recall("redis")
+        self.assertTrue(all(hit.why.get("hot") for hit in found))
+
+    def test_each_hit_counts_and_every_tenth_raises_the_importance_up_to_ten(self):
+        memory = self.open()
+        made = memory.remember(NOTES[0], importance=9)
+        for count in range(1, 31):
+            self.now += timedelta(minutes=1)
+            memory.recall("gateway")
+            kept = memory.get(made.id)
+            self.assertEqual((kept.access_count, kept.last_accessed), (count, h.iso(self.now)))
+            self.assertEqual(kept.importance, min(9 + count // 10, 10))
+        memory.vsearch("gateway")
+        self.assertEqual(memory.get(made.id).access_count, 30)
+        memory.close()
+        self.assertEqual((self.entries()[0]["access_count"], self.entries()[0]["importance"]),
+                         (30, 10))
+        self.assertEqual(self.open().get(made.id).access_count, 30)
+
+    def test_the_room_filter_and_its_unknown_names(self):
+        memory = self.open()
+        one = memory.remember("Redis is the cache", category="config")
+        two = memory.remember("Redis won the vote", category="decision")
+        self.assertEqual([hit.id for hit in memory.recall("redis", room="configs")], [one.id])
+        self.assertEqual({hit.id for hit in memory.recall("redis")}, {one.id, two.id})
+        self.assertEqual(memory.recall("redis", room="events"), [])
+        for act in (memory.recall, lambda q, room: memory.list(room=room),
+                    lambda q, room: memory.prune(room=room)):
+            for room in ("nonsense", "", *BAD_NAMES):
+                with self.assertRaisesRegex(UsageError, "use one of: prefs, decisions"):
+                    act("redis", room=room)
+
+    def test_top_k_is_held_and_wrong_ones_are_refused(self):
+        memory = self.open()
+        for number, word in enumerate("one two three four five six seven eight nine".split()):
+            memory.remember(f"Redis shard {word} keeps the {word * 3} data of team {number}")
+        self.assertEqual(len(memory.recall("redis")), 5)
+        self.assertEqual([len(memory.recall("redis", top_k=k)) for k in (1, 3, 9, 10 ** 9)],
+                         [1, 3, 9, 9])
+        self.assertEqual([len(memory.vsearch("redis shard", top_k=k)) for k in (1, 10 ** 9)],
+                         [1, 9])
+        for k in (0, -1, "5", 2.0, True):
+            for act in (memory.recall, memory.vsearch):
+                with self.assertRaisesRegex(UsageError, "top_k is .*from 1 up"):
+                    act("redis", top_k=k)
+        for query in ("", " \n", None, 5):
+            with self.assertRaisesRegex(UsageError, "there is no query"):
+                memory.recall(query)
+
+    def test_odd_and_huge_queries_answer(self):
+        memory = self.open()
+        memory.remember(NOTES[0])
+        for query in ("\0", "\ud83d", "(((", "*", "x" * 1_000_000, "的" * 50_000):
+            self.assertEqual(memory.recall(query), [], query[:9])
+
+    def test_the_same_question_has_the_same_answer_in_every_process(self):
+        for note in NOTES * 2:
+            self.open().remember(note)
+        code = ("m = h.HermesLite(sys.argv[1], config=h.Config(environ={}))\n"
+                "print([(x.id, x.score) for x in m.vsearch('the staging gateway') ],"
+                " [x.id for x in m.recall('the gateway of staging')])")
+        said = {script(code, self.root, PYTHONHASHSEED=seed) for seed in "012"}
+        self.assertEqual(len(said), 1)
+        self.assertIn("mem_", said.pop())
+
+    def test_list_filters_and_is_newest_first(self):
+        memory = self.open()
+        for day, (note, category) in enumerate(zip(NOTES, h.CATEGORIES)):
+            self.now = NOON + timedelta(days=day)
+            memory.remember(note, category=category, verified=day % 2 == 0)
+        self.assertEqual([m.content for m in memory.list()], list(NOTES[::-1]))
+        self.assertEqual([m.content for m in memory.list(room="events", limit=2)],
+                         [NOTES[6], NOTES[5]])
+        self.assertEqual([m.content for m in memory.list(category="config")], [NOTES[2]])
+        self.assertEqual(len(memory.list(since="2026-08-20", unverified=True)), 2)
+        with self.assertRaisesRegex(UsageError, "'soon'; give a date"):
+            memory.list(since="soon")
+
+    def test_stats_and_rooms_are_counted(self):
+        memory = self.open()
+        self.assertIsNone(memory.stats()["mean_importance"])
+        self.write_index(entry(1, access_count=5, importance=9), entry(2, "x", room="prefs"),
+                         entry(3, "y", execution_verified=True), entry(4, "z", room="attic"))
+        stats = memory.stats()
+        self.assertEqual({key: stats[key] for key in ("total", "verified", "hot", "cold",
+                                                      "mean_importance", "encrypted")},
+                         {"total": 4, "verified": 1, "hot": 1, "cold": 3, "mean_importance": 6.0,
+                          "encrypted": False})
+        self.assertEqual(stats["rooms"], {"attic": 1, "events": 2, "prefs": 1})
+        self.assertEqual(stats["bytes"]["records"], (self.root / "index.json").stat().st_size)
+        self.assertEqual(stats["root"], str(self.root))
+        rooms = {room.name: room for room in memory.rooms()}
+        self.assertEqual((rooms["events"].count, rooms["events"].days, rooms["prefs"].count),
+                         (2, 90, 1))
+        self.assertIn("idea", rooms["events"].categories)
+
+
+class VectorBackends(Case):
+    """Fake backends, and the real client against a server on 127.0.0.1 further below."""
+
+    def test_br18_another_backend_model_or_length_is_never_compared(self):
+        memory = self.open(vectorizer=Axes("A", "m1"))
+        for note in NOTES[:3]:
+            memory.remember(note)
+        memory.close()
+        for backend in (Axes("B", "m1"), Axes("B", "m2"), Axes("C", "m2", 6), Axes("A", "m1")):
+            memory = self.open(vectorizer=backend)
+            hit = memory.vsearch(NOTES[0])[0]
+            self.assertEqual((hit.content, round(hit.vec_score, 5)), (NOTES[0], 1.0))
+            self.assertEqual(sorted(backend.asked), sorted(NOTES[:3]))
+            memory.recall("gateway")
+            self.assertEqual(len(backend.asked), 3)                # cached from here on
+            memory.close()
+            saved = json.loads((self.root / "vectors.json").read_bytes())
+            self.assertEqual((saved["backend"], saved["model"], saved["dimension"],
+                              len(saved["vectors"])), (backend.name, backend.model, backend.size,
+                                                       3))
+        self.assertEqual(self.open(vectorizer=backend).recall("gateway").degraded, ())
+
+    def test_br18_a_bad_vector_is_said_not_stored_and_the_note_stays_findable(self):
+        nan = math.nan
+        for bad in ([0, 0, 0, 0], [], [nan] * 4, [1e308] * 4, None, ["a"] * 4, [1, 2, 3]):
+            with self.subTest(bad):
+                self.root = self.folder / secrets.token_hex(4)
+                backend = Axes("A", "m1")
+                memory = self.open(vectorizer=backend)
+                memory.remember(NOTES[1])
+                backend.answer = (bad,)
+                memory.remember(NOTES[0])
+                for query in ("gateway", "周会"):
+                    hits = memory.recall(query)
+                    self.assertEqual(len(hits), 1)
+                    self.assertIn("vectors: ", hits.degraded[0])
+                self.assertEqual(memory.vectors()["missing"], 1)
+                backend.answer = None
+                memory.breaker.reset()
+                self.assertEqual(memory.recall("gateway").degraded, ())
+                self.assertEqual(memory.vectors()["missing"], 0)
+                memory.close()
+                self.assertNotIn("NaN", (self.root / "vectors.json").read_text())
+
+    def test_br20_a_failure_answers_locally_says_so_and_opens_the_breaker(self):
+        backend = Axes("A", "m1")
+        backend.answer = RemoteError("HTTP 503")
+        memory = self.open(vectorizer=backend)
+        made = memory.remember(NOTES[0])
+        self.assertTrue(made.created)
+        self.assertEqual(made.warnings, ("vectors: HTTP 503; answered locally",))
+        hits = memory.recall("gatewaylistenson")
+        self.assertEqual(hits[0].content, NOTES[0])
+        self.assertIn("rests after a failure: HTTP 503; answered locally", hits.degraded[0])
+        self.assertEqual(memory.vectors()["breaker"]["reason"], "HTTP 503")
+        backend.answer = None
+        self.assertTrue(memory.recall("gateway").degraded)         # not asked yet
+        (self.root / ".vector_backend_state.json").unlink()
+        self.assertEqual(memory.recall("gateway").degraded, ())
+        self.assertEqual((memory.vectors()["breaker"], memory.vectors()["missing"]), ("closed", 0))
+
+    def test_the_backend_is_chosen_by_name_or_by_key(self):
+        key = made_key()
+        for environ, name in (({}, "local"), ({"JINA_API_KEY": key}, "jina"),
+                              ({"SILICONFLOW_API_KEY": key}, "siliconflow"),
+                              ({"JINA_API_KEY": key, "SILICONFLOW_API_KEY": key}, "jina"),
+                              ({"JINA_API_KEY": key, "HERMES_VECTOR_BACKEND": "local"}, "local"),
+                              ({"JINA_API_KEY": key, "HERMES_VECTOR_BACKEND": " Auto "}, "jina")):
+            self.assertEqual(self.open(environ=environ).vectorizer.name, name)
+        for environ, said in (({"HERMES_VECTOR_BACKEND": "jina"}, "needs JINA_API_KEY"),
+                              ({"HERMES_VECTOR_BACKEND": "openai"}, "use one of: auto, local"),
+                              ({"HERMES_VECTOR_BACKEND": "siliconflow",
+                                "SILICONFLOW_API_KEY": " "},
+                               "needs SILICONFLOW_API_KEY")):
+            with self.assertRaisesRegex(ConfigError, said):
+                self.open(environ=environ).recall("x")
+        self.assertFalse(self.open().vectors()["semantic"])
+
+    def test_without_requests_a_remote_backend_answers_locally_and_says_the_command(self):
+        memory = self.open(environ={"JINA_API_KEY": made_key()})
+        with without("requests"):
+            self.assertIn("pip install requests", memory.remember(NOTES[0]).warnings[0])
+            hits = memory.recall("gateway")
+        self.assertEqual(hits[0].content, NOTES[0])
+        self.assertIn("pip install requests", hits.degraded[0])
+
+
+class RemoteCase(ServiceCase, Case):
+    """A memory whose services are the fake server."""
+
+    def setUp(self) -> None:
+        Case.setUp(self)
+        ServiceCase.setUp(self)
+        self.server.script = lambda body, n: (200, embeddings(body, 1024))
+
+    def remote(self, backend: str = "jina", **more) -> HermesLite:
+        environ = {f"{backend.upper()}_API_KEY": self.key, "HERMES_RERANK": "off", **more}
+        memory = self.open({"vectors": {"url": self.server.url}}, environ=environ)
+        self.addCleanup(lambda: memory.vectorizer._client._session
+                        and memory.vectorizer._client._session.close())
+        return memory
+
+
+class RemoteMemory(RemoteCase):
+    def test_only_new_texts_are_sent_redacted_and_answers_name_the_arm(self):
+        for backend in ("jina", "siliconflow"):
+            self.root, self.server.bodies[:] = self.folder / backend, []
+            secret = secrets.token_hex(10)
+            memory = self.remote(backend)
+            memory.remember(NOTES[0])
+            memory.remember(f"{NOTES[2]}, password: {secret}")
+            hits = memory.recall(f"gateway 密码是{secret}")
+            self.assertEqual((hits[0].content, hits.degraded), (NOTES[0], ()))
+            self.assertIn("vectors", hits[0].why["arms"])
+            memory.close()
+            again = self.remote(backend)
+            again.recall("gateway")
+            self.assertEqual([len(body["input"]) for body in self.server.bodies], [1] * 4)
+            self.assertNotIn(secret, json.dumps(self.server.bodies))
+            self.assertEqual(holding(self.root, secret) + holding(self.root, self.key), [])
+
+    def test_br20_a_sick_provider_costs_one_call_and_a_named_backend_resets(self):
+        memory = self.remote()
+        self.server.script = lambda body, n: (402, BALANCE)
+        made = memory.remember(NOTES[0])
+        self.assertIn("402", made.warnings[0])
+        for _ in range(3):
+            hits = memory.recall("gateway")
+            self.assertEqual(hits[0].content, NOTES[0])
+            self.assertIn("answered locally", " ".join(hits.degraded))
+        self.assertEqual(len(self.server.bodies), 1)
+        self.assertIn("balance", json.loads(
+            (self.root / ".vector_backend_state.json").read_bytes())["reason"])
+        self.server.script = lambda body, n: (200, embeddings(body, 1024))
+        self.assertTrue(self.remote().recall("gateway").degraded)
+        self.assertEqual(self.remote(HERMES_VECTOR_BACKEND="jina").recall("gateway").degraded, ())
+
+    def test_br21_no_lock_is_held_over_a_call(self):
+        memory, other, written = self.remote(), self.open(
+            {"storage": {"lock_timeout_seconds": 0.3}}), []
+
+        def slow(body, n):
+            written.append(other.remember(f"written during call {n}: {NOTES[n]}").created)
+            return 200, embeddings(body, 1024)
+        self.server.script = slow
+        memory.remember(NOTES[0])
+        memory.recall("gateway")
+        self.assertTrue(len(written) >= 2 and all(written))
+        self.assertEqual(len(memory.list()), 1 + len(written))
+
+
+class RerankedMemory(RemoteCase):
+    def setUp(self) -> None:
+        super().setUp()
+        self.server.script = lambda body, n: (200, {"results": [
+            {"index": i, "relevance_score": len(text)}
+            for i, text in enumerate(body["documents"])]})
+
+    def made(self, **environ) -> HermesLite:
+        memory = self.open({"rerank": {"url": self.server.url}, "vectors": {"backend": "local"}},
+                           environ={"SILICONFLOW_API_KEY": self.key, **environ})
+        self.addCleanup(lambda: memory._reranker and memory._reranker._client._session
+                        and memory._reranker._client._session.close())
+        return memory
+
+    def test_the_first_twenty_are_put_in_the_order_of_the_model(self):
+        memory = self.made()
+        with memory.batch():
+            for number in range(25):
+                memory.remember(f"Redis of team {number} " + "very " * (number * 7 % 25) + "busy")
+        hits = memory.recall("redis", top_k=3)
+        lengths = [len(hit.content) for hit in hits]
+        self.assertEqual((lengths, hits.degraded), (sorted(lengths, reverse=True), ()))
+        self.assertEqual(len(self.server.bodies[0]["documents"]), 20)
+        self.assertEqual([hit.why["rerank"] for hit in hits], lengths)
+        self.assertEqual(memory.vectors()["rerank"], "on")
+
+    def test_a_failure_keeps_the_order_says_so_and_is_not_asked_again(self):
+        memory = self.made()
+        for note in ("Redis here", "Redis there is more", "Redis everywhere, and then some"):
+            memory.remember(note)
+        plain = [hit.id for hit in self.made(HERMES_RERANK="off").recall("redis")]
+        self.assertEqual(self.server.bodies, [])
+        self.server.script = lambda body, n: (401, b'"Invalid token"')
+        for _ in range(2):
+            hits = memory.recall("redis")
+            self.assertEqual([hit.id for hit in hits], plain)
+            self.assertIn("rerank", " ".join(hits.degraded))
+        self.assertEqual((len(self.server.bodies), memory.vectors()["rerank"]),
+                         (1, "off after a failure"))
+
+
+class Forgetting(Case):
+    TEXT = "The Zanzibarquelle is the password of nobody, only a word"
+
+    def test_br33_no_copy_stays_but_a_tombstone_and_the_backups_that_are_named(self):
+        for large in (False, True):
+            with self.subTest(large=large):
+                self.root = self.folder / str(large)
+                if large:
+                    self.write_index(entry(1, "z" * 300_000))
+                memory = self.open()
+                kept = memory.remember("The other note of Zanzibar")
+                gone = memory.remember(self.TEXT)
+                memory.recall("zanzibarquelle")
+                memory.vsearch(self.TEXT)
+                memory.close()
+                memory = self.open()
+                result = memory.forget(gone.id)
+                self.assertEqual(result.id, gone.id)
+                self.assertEqual(set(holding(self.root, "anzibarquelle")), set(result.backups))
+                for each in (memory, self.open()):
+                    self.assertRaises(NotFound, each.get, gone.id)
+                    for hits in (each.recall("zanzibarquelle"), each.vsearch(self.TEXT)):
+                        self.assertNotIn(gone.id, [hit.id for hit in hits])
+                    self.assertRaises(NotFound, each.graph, "Zanzibarquelle")
+                    self.assertEqual(each.graph("Zanzibar")[0]["id"], kept.id)
+                    each.close()
+                self.assertEqual(set(holding(self.root, "anzibarquelle")), set(result.backups))
+                self.assertEqual(set(holding(self.root, gone.id)) - {"tombstones.json",
+                                 "backups/tombstones.bak", ".search/twins.bin"},
+                                 set(result.backups))
+                words = h.BM25Index.load((self.root / ".search/words.bin").read_bytes())
+                self.assertEqual(len(words), len(memory.list()))   # kept, not to be made again
+
+    def test_remote_vectors_go_too(self):
+        memory = self.open(vectorizer=Axes("A", "m1"))
+        for note in NOTES[:3]:
+            memory.remember(note)
+        memory.recall("gateway")
+        memory.close()
+        again = self.open(vectorizer=Axes("A", "m1"))
+        gone = again.list()[0].id
+        again.forget(gone)
+        self.assertEqual(len(json.loads((self.root / "vectors.json").read_bytes())["vectors"]), 2)
+
+    def test_older_copies_are_named(self):
+        memory = self.open()
+        made = memory.remember(self.TEXT)
+        memory.remember(NOTES[0])
+        self.now += timedelta(days=1)
+        memory.remember(NOTES[1])
+        self.assertEqual(memory.forget(made.id).backups, ("backups/auto_index.json.20260818.bak",))
+
+    def test_br34_a_digest_does_not_bring_it_back_and_a_person_may(self):
+        memory = self.open()
+        fact = "We decided to use PostgreSQL 16"
+        made = memory.digest(fact, apply=True).results[0]
+        text = memory.get(made.id).content
+        memory.forget(made.id)
+        for damage in (lambda: None, lambda: (self.root / "tombstones.json").unlink(),
+                       lambda: (self.root / "tombstones.json").write_bytes(b"\0" * 99),
+                       lambda: (self.root / "backups" / "tombstones.bak").unlink(),
+                       lambda: (self.root / "index.json").write_bytes(b"{")):
+            damage()
+            with self.open() as again:
+                self.assertEqual(again.digest(fact, apply=True).refused, ((text, "forgotten"),))
+                again.remember(f"An unrelated note {secrets.token_hex(8)}")
+                self.assertNotIn(text, [m.content for m in again.list()])
+        with self.assertRaises(Refused) as caught:
+            memory.remember(text.upper(), deliberate=False)
+        self.assertEqual(caught.exception.reason_code, "forgotten")
+        back = memory.remember(text)
+        self.assertTrue(back.created and back.id != made.id)
+        self.assertIn("was removed on 2026-08-17 (forgotten); it is kept again", back.warnings[0])
+        with self.open() as again:
+            self.assertEqual(again.digest(fact, apply=True).refused, ())
+            self.assertFalse(again.digest(fact, apply=True).results[0].created)
+
+    def test_tombstones_hold_no_text_and_their_marks_need_the_key_of_the_store(self):
+        marks = []
+        for name in "ab":
+            self.root = self.folder / name
+            memory = self.open()
+            memory.forget(memory.remember(self.TEXT).id)
+            saved = json.loads((self.root / "tombstones.json").read_bytes())
+            (mark, tomb), = saved["tombstones"].items()
+            self.assertEqual(set(tomb), {"id", "why", "at"})
+            marks.append(mark)
+        self.assertNotEqual(*marks)
+
+    def test_ids_that_are_none_and_paths_are_not_found(self):
+        memory = self.open()
+        outside = self.folder / "x.md"
+        outside.write_text("keep me")
+        for name in ("../x", "../../x", str(outside), *BAD_NAMES):
+            for act in (memory.forget, memory.get, memory.verify):
+                with self.assertRaisesRegex(NotFound, "no memory has the id"):
+                    act(name)
+        self.assertEqual(outside.read_text(), "keep me")
+
+
+class Pruning(Case):
+    def aged(self, number: int, days: float, **more) -> dict:
+        created = h.iso(NOON - timedelta(days=days))
+        return entry(number, f"note {number} of {number * 7919}", created_at=created, **more)
+
+    VERIFIED = {"execution_verified": True}
+    USED = {"execution_verified": True, "access_count": 3}
+    # days, fields, the reason (None: stays)
+    ROWS = ((7, {}, None), (7.01, {}, "unverified for 7 days"), (9999, {"importance": 10}, None),
+            (9999, {"importance": 9}, "unverified for 7 days"), (30, VERIFIED, None),
+            (30.01, VERIFIED, "recalled fewer than 3 times in 30 days"),
+            (30.01, {**VERIFIED, "access_count": 2}, "recalled fewer than 3 times in 30 days"),
+            (30.01, USED, None), (90, USED, None),
+            (90.01, USED, "older than the 90 days of its room"),
+            (90.01, {**USED, "room": "decisions"}, None),
+            (730.01, {**USED, "room": "decisions"}, "older than the 730 days of its room"),
+            (90.01, {**USED, "room": "attic"}, "older than the 90 days of its room"),
+            (1, {"expires_at": "2026-08-17T11:59:59Z"}, "past its expires_at"),
+            (1, {"expires_at": "2026-08-18"}, None), (1, {"expires_at": "soon"}, None),
+            (1, {"expires_at": "2020-01-01", "importance": 10}, None))
+
+    def test_each_reason_and_each_boundary(self):
+        self.write_index(*(self.aged(n, days, **more) for n,
+                           (days, more, _) in enumerate(self.ROWS)))
+        memory = self.open()
+        plan = memory.prune(dry_run=True)
+        reasons = {row.id: row.reason for row in plan.expired}
+        for number, (days, more, reason) in enumerate(self.ROWS):
+            self.assertEqual(reasons.get(entry(number)["id"]), reason, (days, more))
+        self.assertEqual(plan.reasons, dict(sorted(Counter(
+            reason for *_, reason in self.ROWS if reason).items())))
+        self.assertEqual((plan.unknown_age, plan.archive, plan.dry_run), ((), None, True))
+
+    def test_the_settings_are_followed(self):
+        self.write_index(self.aged(1, 3), self.aged(2, 3, importance=6),
+                         self.aged(3, 3, **self.USED))
+        memory = self.open({"pruning": {"unverified_retention_days": 2, "critical_importance": 6},
+                            "rooms": {"events": {"days": 2}}})
+        self.assertEqual(memory.prune(dry_run=True).reasons, {
+            "older than the 2 days of its room": 1, "unverified for 2 days": 1})
+
+    def test_a_dry_run_changes_no_byte_and_the_real_one_archives_first(self):
+        rows = [self.aged(n, 100 * n, source=f"s{n}", meta={"a": n}) for n in range(4)]
+        self.write_index(*rows)
+        (self.root / "index.json").chmod(0o600)
+        before = {p: p.read_bytes() for p in self.root.rglob("*") if p.is_file()}
+        plan = self.open().prune(dry_run=True)
+        self.assertEqual({p: p.read_bytes() for p in self.root.rglob("*") if p.is_file()}, before)
+        memory = self.open()
+        done = memory.prune()
+        self.assertEqual((done.expired, done.reasons, done.dry_run),
+                         (plan.expired, plan.reasons, False))
+        self.assertEqual(done.archive, "backups/prune_20260817_120000.json")
+        saved = json.loads((self.root / done.archive).read_bytes())
+        self.assertEqual(saved, {"archived_at": h.iso(NOON), "memories": rows[1:]})
+        self.assertEqual([m.id for m in memory.list()], [rows[0]["id"]])
+        self.assertEqual(memory.recall("7919"), [])
+        self.assertEqual(memory.prune().archive, None)
+        with self.assertRaises(Refused):
+            memory.remember(rows[1]["content"], deliberate=False)
+
+    def test_when_the_archive_cannot_be_written_nothing_goes(self):
+        self.write_index(self.aged(1, 100))
+        memory = self.open()
+        with mock.patch.object(memory.store, "write", side_effect=StorageError("disk full")):
+            self.assertRaises(StorageError, memory.prune)
+        self.assertEqual(len(self.open().list()), 1)
+
+    def test_one_room_alone_and_two_prunes_in_a_second(self):
+        self.write_index(self.aged(1, 100), self.aged(2, 100, room="prefs"))
+        memory = self.open()
+        self.assertEqual([row.id for row in memory.prune(room="prefs").expired], [entry(2)["id"]])
+        self.assertEqual(memory.prune().archive, "backups/prune_20260817_120000-2.json")
+
+    def test_verified_memories_stay_after_a_week(self):
+        memory = self.open()
+        ids = [memory.remember(note).id for note in NOTES[:2]]
+        self.assertTrue(memory.verify(ids[0]).execution_verified)
+        self.now += timedelta(days=8)
+        self.assertEqual([row.id for row in memory.prune().expired], [ids[1]])
+        self.assertIn("execution_verified: true",
+                      (self.root / "store" / f"{ids[0]}.md").read_text())
+
+    def test_br35_unknown_ages_are_reported_kept_and_the_same_in_every_zone(self):
+        rows = [entry(n, f"note {n} of {n * 7919} about the harbour", created_at=written)
+                for n, (written, _) in enumerate(TIMES)
+                if type(written) in (str, int, type(None)) and len(str(written)) < 40]
+        rows.append(entry(99, "written tomorrow in the harbour", created_at="2027-01-01"))
+        self.write_index(*rows)
+        unknown = {row["id"] for row in rows if h.parse_time(row["created_at"]) is None}
+        code = """
+import json, datetime
+now = datetime.datetime(2026, 8, 17, 12, tzinfo=datetime.timezone.utc)
+m = h.HermesLite(sys.argv[1], config=h.Config(environ={}), clock=lambda: now)
+p = m.prune(dry_run=True)
+print(json.dumps([sorted(p.unknown_age), [e["id"] for e in p.expired], [x.id for x in m.list()],
+                  [x.id for x in m.recall("harbour", top_k=99)]]))"""
+        said = {script(code, self.root, TZ=zone) for zone in ("UTC", "Asia/Shanghai",
+                                                              "America/New_York")}
+        ids, expired, listed, found = json.loads(said.pop())
+        self.assertEqual(said, set())
+        self.assertEqual(set(ids), unknown | {entry(99)["id"]})
+        self.assertFalse(set(ids) & set(expired))
+        self.assertEqual(len(expired) + len(ids), len(rows))
+        self.assertEqual((len(listed), len(found)), (len(rows),) * 2)
+        self.assertEqual(set(listed[-len(unknown):]), unknown)     # neither newest nor first
+        kept = [m.created_at for m in self.open().list()]
+        self.assertEqual(sorted(kept), sorted(str(row["created_at"] or "") for row in rows))
+
+
+class Digesting(Case):
+    TEXT = "用户: 我们决定使用 PostgreSQL 16。\n用户: I prefer tea over coffee.\n助手: Sure."
+
+    def test_a_preview_writes_nothing_and_apply_takes_the_whole_path(self):
+        memory = self.open()
+        found = memory.digest(self.TEXT)
+        self.assertEqual([(f.category, f.content) for f in found.facts],
+                         [("decision", "决定: 使用 PostgreSQL 16"),
+                          ("preference", "preference: tea over coffee")])
+        self.assertEqual((found.results, found.refused, memory.list()), ((), (), []))
+        self.assertFalse(self.root.exists() and (self.root / "index.json").exists())
+        done = memory.digest(self.TEXT, apply=True, verified=True, source="log 1")
+        self.assertEqual([row.room for row in done.results], ["decisions", "prefs"])
+        kept = memory.get(done.results[0].id)
+        self.assertEqual((kept.source, kept.execution_verified, kept.importance),
+                         ("log 1", True, 7))
+        again = memory.digest(self.TEXT, apply=True)
+        self.assertEqual([row.created for row in again.results], [False, False])
+        self.assertEqual(len(memory.list()), 2)
+        self.assertEqual(len(memory.digest(self.TEXT, max_facts=1).facts), 1)
+
+    def test_one_forgotten_fact_does_not_stop_the_others(self):
+        memory = self.open()
+        first, _ = memory.digest(self.TEXT, apply=True).results
+        memory.forget(first.id)
+        done = memory.digest(self.TEXT + "\n用户: The port is 9090.", apply=True)
+        self.assertEqual(done.refused, (("决定: 使用 PostgreSQL 16", "forgotten"),))
+        self.assertEqual([row.created for row in done.results], [False, True])
+        self.assertEqual(len(self.open().list()), 2)
+
+    def test_wrong_arguments_and_settings(self):
+        memory = self.open()
+        for text in ("", " ", None, 5):
+            with self.assertRaisesRegex(UsageError, "no text to digest"):
+                memory.digest(text)
+        for most in (0, -1, "5", 2.5):
+            with self.assertRaisesRegex(UsageError, "from 1 up"):
+                memory.digest("x", max_facts=most)
+        with self.assertRaisesRegex(ConfigError, "DEEPSEEK_API_KEY is not set"):
+            self.open({"digest": {"backend": "llm"}}).digest("x")
+        rules = self.open({"digest": {"backend": "rules"}},
+                          environ={"DEEPSEEK_API_KEY": made_key()})
+        self.assertIsNone(rules.digest(self.TEXT).degraded)
+
+    def test_without_requests_the_rules_answer_and_it_is_said(self):
+        memory = self.open(environ={"DEEPSEEK_API_KEY": made_key()})
+        with without("requests"):
+            found = memory.digest(self.TEXT)
+        self.assertEqual(len(found.facts), 2)
+        self.assertIn("pip install requests", found.degraded)
+
+
+class DigestByModel(RemoteCase):
+    def test_the_model_sees_no_secret_and_its_facts_and_tokens_are_kept(self):
+        secret, base = secrets.token_hex(10), self.server.url.removesuffix("/v1")
+        self.server.script = lambda body, n: (200, chat(memories(TEA, {
+            **TEA, "content": f"Das Passwort lautet {secret}"})))
+        memory = self.open({"digest": {"base_url": base}}, environ={"DEEPSEEK_API_KEY": self.key})
+        done = memory.digest(f"用户: 我喜欢喝茶，密码是{secret}", apply=True)
+        self.assertEqual((done.usage["total_tokens"], done.degraded), (109, None))
+        self.assertEqual([row.created for row in done.results], [True, True])
+        memory.close()
+        self.assertEqual(holding(self.root, secret), [])
+        self.assertNotIn(secret, json.dumps(self.server.bodies, ensure_ascii=False))
+        self.server.script = lambda body, n: (402, BALANCE)
+        fallen = memory.digest("用户: 我喜欢喝咖啡")
+        self.assertIn("402", fallen.degraded)
+        self.assertEqual(len(fallen.facts), 1)
+        memory._digester._client._session.close()
+
+
+class Librarian:
+    """The smallest system that uses every method of the contract."""
+    name = "librarian"
+
+    def __init__(self) -> None:
+        self.seen: list[tuple] = []
+        self.fails: set[str] = set()
+
+    def note(self, method: str, *what: object) -> None:
+        self.seen.append((method, *what))
+        if method in self.fails:
+            raise ValueError(f"{method} broke, password={self.secret}")
+
+    def before_remember(self, draft: h.Draft) -> h.Draft | None:
+        if "gossip" in draft.content:
+            raise Refused("no gossip is kept", "gossip")
+        if "leak" in draft.content:
+            return dataclasses.replace(draft, content=f"{draft.content} password={self.secret}",
+                                       source=f"password={self.secret}", tags=(
+                                           f"password={self.secret}",))
+        return dataclasses.replace(draft, tags=(*draft.tags, "shelved")) if (
+            "book" in draft.content) else None
+
+    def after_remember(self, memory: Memory) -> None:
+        self.note("after_remember", memory.id)
+
+    def after_forget(self, memory: Memory, why: str) -> None:
+        self.note("after_forget", memory.id, why)
+
+    def arm(self, query: str) -> list[str]:
+        self.note("arm", query)
+        return ["unknown", *self.favourites]
+
+    def weigh(self, hits: list[h.Hit], query: str) -> list[h.Hit]:
+        self.note("weigh", len(hits))
+        return [hit for hit in hits if "hidden" not in hit.content]
+
+    def expired(self, memory: Memory, now: datetime) -> str | None:
+        return "lent too long" if "lent" in memory.content else None
+
+    def operations(self) -> list[h.Operation]:
+        return [h.Operation("shelve", "put a book away", lambda memory: {"shelved": 1})]
+
+    def close(self) -> None:
+        self.note("close")
+
+    favourites: tuple[str, ...] = ()
+    secret = ""
+
+
+class Systems(Case):
+    def setUp(self) -> None:
+        super().setUp()
+        self.system = Librarian()
+        self.system.secret = secrets.token_hex(12)
+        self.memory = self.open(systems=[self.system])
+
+    def test_every_method_of_the_contract_is_used_here(self):
+        said = set(re.findall(r"`(\w+)\(", h.Extension.__doc__))
+        self.assertEqual(said, {name for name in vars(Librarian) if not name.startswith("_")}
+                         & said)
+        self.assertEqual(len(said), 8)
+
+    def test_a_system_changes_or_refuses_a_draft_before_it_is_compared(self):
+        made = self.memory.remember("A book about harbours")
+        self.assertEqual(self.memory.get(made.id).tags, ("shelved",))
+        with self.assertRaises(Refused) as caught:
+            self.memory.remember("Some gossip about Alice")
+        self.assertEqual((caught.exception.reason_code, str(caught.exception)),
+                         ("gossip", "no gossip is kept"))
+        self.assertEqual(self.memory.recall("gossip"), [])
+        done = self.memory.digest("I prefer gossip over silence. I prefer tea.", apply=True)
+        self.assertEqual(done.refused, (("preference: gossip over silence", "gossip"),))
+        leak = self.memory.remember("A leak in the roof")
+        self.assertEqual(self.memory.get(leak.id).redacted, ("password",))
+        self.memory.close()
+        self.assertEqual(holding(self.root, self.system.secret), [])
+
+    def test_a_system_is_told_after_the_transaction(self):
+        made = self.memory.remember("A book about harbours")
+        self.memory.forget(made.id, why="test")
+        self.assertEqual(self.system.seen, [("after_remember", made.id),
+                                            ("after_forget", made.id, "test")])
+        self.memory.close()
+        self.assertEqual(self.system.seen[-1], ("close",))
+
+    def test_its_failures_are_warnings_without_secrets_and_undo_nothing(self):
+        self.system.fails = {"after_remember", "after_forget", "arm", "close"}
+        made = self.memory.remember(NOTES[0])
+        hits = self.memory.recall("gateway")
+        self.assertEqual(([hit.id for hit in hits], hits.degraded),
+                         ([made.id], ("librarian: ValueError",)))
+        gone = self.memory.forget(made.id)
+        for warning, method in ((made.warnings[0], "after_remember"),
+                                (gone.warnings[0], "after_forget")):
+            self.assertIn(f"librarian.{method} failed", warning)
+            self.assertNotIn(self.system.secret, warning)
+        self.memory.close()
+
+    def test_an_arm_adds_a_list_to_the_fusion_and_weigh_decides(self):
+        ids = [self.memory.remember(note).id for note in NOTES[:3]]
+        self.memory.remember("A hidden gateway")
+        self.system.favourites = (ids[2], ids[1])
+        hits = self.memory.recall("gateway", top_k=9)
+        self.assertEqual({hit.id for hit in hits}, set(ids))
+        places = {hit.id: hit.why["arms"].get("librarian") for hit in hits}
+        self.assertEqual(places[ids[2]], {"rank": 1, "score": 0.0})
+        self.assertIsNone(places[ids[0]])
+        self.assertEqual(self.memory.recall("gateway", room="prefs"), [])
+
+    def test_a_system_may_let_a_memory_expire_but_not_a_critical_one(self):
+        self.memory.remember("The atlas is lent to Bob")
+        self.memory.remember("The globe is lent for ever", importance=10)
+        done = self.memory.prune()
+        self.assertEqual(done.reasons, {"lent too long": 1})
+        self.assertEqual([m.content for m in self.memory.list()], ["The globe is lent for ever"])
+        self.assertIn("after_forget", [row[0] for row in self.system.seen])
+
+    def test_its_operations_stand_beside_those_of_the_core(self):
+        found = self.memory.operations()
+        self.assertEqual(found["shelve"].handler(self.memory), {"shelved": 1})
+        self.assertEqual(list(found)[:len(h.OPERATIONS)], [o.name for o in h.OPERATIONS])
+        self.assertNotIn("shelve", self.open().operations())
+
+    def test_an_unknown_system_is_a_configuration_error(self):
+        with self.assertRaisesRegex(ConfigError, "there is no system 'nonsense'; known: "):
+            self.open({"systems": {"nonsense": {}}})
+
+    def test_state_and_exclusive_serve_the_jobs_of_a_system(self):
+        self.assertEqual(self.memory.state("job"), {})
+        self.memory.save_state("job", {"seen": [1, (2, 3)], "nan": math.nan})
+        self.assertEqual(self.open().state("job"), {"seen": [1, [2, 3]], "nan": None})
+        with self.memory.exclusive("job"):
+            with self.assertRaises(Locked), self.open().exclusive("job"):
+                pass
+            with self.open().exclusive("other"):
+                self.open().remember(NOTES[0])
+
+
+# =============================================================================
+# 13. Command line
+# =============================================================================
+
+class Commands(Case):
+    def run_(self, *words: object, **more) -> Run:
+        return call("--root", self.root, *words, **more)
+
+    def json_(self, *words: object, **more) -> object:
+        done = self.run_(*words, "--json", **more)
+        self.assertEqual((done.code, done.err), (0, ""), words)
+        return json.loads(done.out, parse_constant=self.fail)
+
+    def test_every_command_works_for_people_and_in_json(self):
+        made = self.json_("remember", NOTES[0], "--category", "config", "--importance", "8",
+                          "--source", "README", "--verified")
+        self.assertEqual((made["created"], made["room"]), (True, "configs"))
+        shown = self.json_("show", made["id"])
+        self.assertEqual(list(shown), SCHEMA)
+        self.assertEqual((shown["importance"], shown["source"]), (8, "README"))
+        hits = self.json_("recall", "gateway", "--room", "configs", "--top-k", "3")
+        self.assertEqual(set(hits), {"hits", "degraded"})
+        self.assertEqual(hits["hits"][0]["memory"]["id"], made["id"])
+        self.assertEqual(self.json_("vsearch", NOTES[0])["hits"][0]["memory"]["id"], made["id"])
+        self.assertEqual([row["id"] for row in self.json_("list", "--limit", "5")], [made["id"]])
+        self.assertTrue(self.json_("verify", made["id"])["execution_verified"])
+        found = self.json_("digest", "I prefer tea.", "--apply", "--max", "3", "--verified")
+        self.assertTrue(found["results"][0]["created"])
+        self.assertEqual(self.json_("graph", "--top", "3", "--rebuild"), [])
+        self.assertEqual(self.json_("stats")["total"], 2)
+        self.assertEqual(len(self.json_("rooms")), 5)
+        self.assertEqual(self.json_("vectors")["backend"], "local")
+        self.assertEqual(self.json_("version")["version"], h.__version__)
+        self.assertEqual(self.json_("init")["config"], str(self.root / "config.yaml"))
+        self.assertEqual(self.json_("prune", "--dry-run")["expired"], [])
+        self.assertEqual(self.json_("prune", "--yes", "--room", "prefs")["archive"], None)
+        self.assertEqual(self.json_("forget", made["id"], "--yes")["id"], made["id"])
+        said = self.run_("remember", "说话 Alice, password: " + secrets.token_hex(8))
+        self.assertRegex(said.out, r"^remembered mem_\w+ \(events\)\n  redacted: password\n$")
+        for words, shape in ((("recall", "Alice"), r"1\. 说话 Alice.*\n   \d+\.\d\d keywords#1"),
+                             (("list",), r"mem_\w+  events  5  unverified  说话"),
+                             (("graph",), "Alice  name  1"), (("graph", "alice"), "mem_"),
+                             (("stats",), "total: 2"), (("rooms",), "events  1 memories, kept 90"),
+                             (("vectors",), "breaker: closed"), (("version",), "root: "),
+                             (("digest", "I like trains."), "add --apply to keep them"),
+                             (("prune", "--dry-run"), "^0 would go"), (("init",), "config: ")):
+            done = self.run_(*words)
+            self.assertEqual((done.code, done.err), (0, ""), words)
+            self.assertRegex(done.out, shape)
+        self.assertEqual(set(self.entries()[0]), set(SCHEMA))
+
+    def test_every_operation_has_a_command_with_help(self):
+        text = spawn("--help").out
+        for operation in h.OPERATIONS:
+            self.assertRegex(text, rf"(?m)^ +{operation.name} +\S")
+            self.assertRegex(operation.help, r"^[a-z].*[^.]$")
+        self.assertIn("exit codes: 0 ok, 1 failure, 2 usage", text)
+        self.assertEqual(call().out.split("\n")[0], text.split("\n")[0])
+
+    def test_root_and_json_go_before_and_after_the_command(self):
+        root = ("--root", str(self.root))
+        self.assertEqual(call(*root, "remember", NOTES[0]).code, 0)
+        for words in ((*root, "--json", "list"), ("list", *root, "--json"),
+                      ("--json", "list", *root), (f"--root={self.root}", "list", "--json")):
+            self.assertEqual(json.loads(call(*words).out)[0]["content"], NOTES[0], words)
+        with mock.patch.dict(os.environ, HERMES_LITE_ROOT=str(self.root)):
+            self.assertEqual(json.loads(call("stats", "--json").out)["root"], str(self.root))
+
+    def test_a_dash_reads_standard_input(self):
+        for data, kept in (("多行\nText\n".encode(), "多行\nText"), (b"\xef\xbb\xbfBOM first\r\n",
+                           "BOM first"), (b"bad \xff byte", "bad \ufffd byte"),
+                           ("half \u2028 sep".encode(), "half \u2028 sep")):
+            made = self.json_("remember", "-", stdin=data)
+            self.assertEqual(self.json_("show", made["id"])["content"], kept)
+        self.assertEqual(len(self.json_("recall", "-", stdin="多行".encode())["hits"]), 1)
+        self.assertEqual(len(self.json_("digest", "-", stdin=b"I prefer tea.")["facts"]), 1)
+        log = self.folder / "log.txt"
+        log.write_bytes("\ufeffI prefer tea.\nbad \udcff".encode("utf-8", "surrogateescape"))
+        self.assertEqual(len(self.json_("digest", "--file", log)["facts"]), 1)
+
+    def test_every_exit_code_of_the_table(self):
+        made = self.json_("remember", NOTES[0])["id"]
+        self.json_("forget", self.json_("remember", "Gone is the old harbour")["id"])
+        blocked = self.folder / "file"
+        blocked.write_text("x")
+        nowhere = self.folder / "no" / "log"
+        for words, code, said in (
+                (("remember", ""), 2, "no text"), (("remember", " \t"), 2, "no text"),
+                (("remember",), 2, "required: text"), (("remember", "x" * 5, "y"), 2, "unrecogn"),
+                (("nonsense",), 2, "invalid choice"), (("--nonsense",), 2, "unrecognized"),
+                (("remember", NOTES[1], "--categ", "config"), 2, "unrecognized"),
+                (("remember", NOTES[1], "--category", "nonsense"), 2, "unknown category"),
+                *((("remember", NOTES[1], "--importance", n), 2, "whole number from 1 to 10")
+                  for n in ("0", "11", "ten", "", "5.5", "-1")),
+                *((("recall", "x", "--top-k", n), 2, "whole number from 1 up")
+                  for n in ("0", "-1", "ten", "")),
+                (("recall", "x", "--room", "nonsense"), 2, "unknown room"),
+                (("recall", ""), 2, "no query"), (("list", "--since", "soon"), 2, "give a date"),
+                (("digest",), 2, "either TEXT"),
+                (("digest", "x", "--file", "y"), 2, "either TEXT"),
+                (("digest", " "), 2, "no text to digest"),
+                (("digest", "x", "--max", "0"), 2, "from 1"),
+                (("digest", "--file", nowhere), 10, "cannot read"),
+                (("digest", "--file", self.folder), 10, "cannot read"),
+                *((("show", name), 10, "no memory has the id") for name in (
+                    "mem_nothing", "../../x", "/etc/x", "..%2fx", "C:\\x", "", "~/x", "é" * 99)),
+                (("verify", "../../x"), 10, "no memory"), (("forget", "../../x"), 10, "no memory"),
+                (("graph", "Nobody"), 10, "no memory mentions"), (("prune",), 11, "add --yes"),
+                (("prune", "--json"), 11, "add --yes"),
+                (("list", "--root", blocked / "x"), 1, "cannot"),
+                (("remember", "x", "--root", blocked), 1, "cannot write")):
+            with self.subTest(words):
+                done = self.run_(*words)
+                self.assertEqual((done.code, done.out), (code, ""), done)
+                self.assertRegex(done.err, rf"^hermes-lite: [^\n]*{re.escape(said)}[^\n]*\n$")
+        huge = self.run_("remember", "-", stdin=b"x" * 5_000_000)
+        self.assertEqual((huge.code, huge.out), (11, ""))
+        self.assertIn("5,000,000 characters and 100,000 are allowed", huge.err)
+        for environ, code, said in (({"HERMES_ENCRYPT": "yes"}, 3, "set it to on or off"),
+                                    ({"HERMES_VECTOR_BACKEND": "x"}, 3, "use one of"),
+                                    ({"HERMES_VECTOR_BACKEND": "jina"}, 3, "JINA_API_KEY")):
+            with mock.patch.dict(os.environ, environ):
+                done = self.run_("recall", "gateway")
+            self.assertEqual((done.code, done.out, said in done.err), (code, "", True), done)
+        self.assertEqual(len(self.json_("recall", "gateway", "--top-k", 10 ** 9)["hits"]), 1)
+        with mock.patch.object(h, "_run", side_effect=KeyboardInterrupt):
+            self.assertEqual(self.run_("list"), Run(130, "", "hermes-lite: interrupted\n"))
+        self.assertEqual(self.json_("show", made)["content"], NOTES[0])
+
+    def test_a_locked_store_is_code_12(self):
+        self.run_("remember", NOTES[0])
+        (self.root / "config.yaml").write_text("storage:\n  lock_timeout_seconds: 0.05\n")
+        holder = h.FileLock(self.root / ".lock")
+        holder.acquire(timeout=0)
+        self.addCleanup(holder.release)
+        with mock.patch.dict(h.DEFAULTS["storage"], lock_timeout_seconds=0.05):
+            done = self.run_("remember", NOTES[1])
+            self.assertEqual((done.code, "another process is using" in done.err), (12, True))
+
+    def test_forget_deletes_at_once_and_prune_asks_first(self):
+        memory = self.open()
+        ids = [memory.remember(note).id for note in NOTES[:3]]
+        self.assertRegex(self.run_("forget", ids[0]).out, f"^forgotten {ids[0]}\n")
+        for answer, code, left in (("", 11, 2), ("n\n", 11, 2), ("maybe\n", 11, 2), ("是\n", 0, 0)):
+            old = "2026-01-01T00:00:00+00:00"
+            with memory.store.transaction():
+                for number in ids[1:]:
+                    memory.store.put(dataclasses.replace(memory.get(number), created_at=old))
+            done = call("--root", self.root, "prune", stdin=answer.encode(), person=True)
+            self.assertEqual((done.code, len(self.open().list())), (code, left), answer)
+            self.assertIn("2 would go", done.err)
+            self.assertIn("prune: go on? [y/N]", done.err)
+            memory.store.refresh()
+
+    def test_a_command_that_finds_nothing_says_so_on_stderr(self):
+        for words in (("recall", "nothing"), ("list",), ("graph",)):
+            self.assertEqual(self.run_(*words), Run(0, "", "hermes-lite: nothing found\n"))
+            self.assertIn(self.json_(*words), ([], {"hits": [], "degraded": []}))
+
+    def test_no_control_character_reaches_the_terminal(self):
+        self.run_("remember", "-", stdin=b"bell \a esc \x1b[31m red \x9b del \x7f")
+        for words in (("list",), ("recall", "bell")):
+            self.assertNotRegex(self.run_(*words).out, r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+    def test_degraded_answers_and_recoveries_are_said_on_stderr(self):
+        self.run_("remember", NOTES[0])
+        (self.root / "index.json").write_bytes(b"{")
+        done = self.run_("recall", "gateway")
+        self.assertIn(NOTES[0], done.out)
+        self.assertRegex(done.err, "^hermes-lite: index.json was damaged .*recovered 1 from")
+        with mock.patch.dict(os.environ, JINA_API_KEY=made_key()), without("requests"):
+            self.assertIn("answered locally", self.run_("recall", "gateway").err)
+            degraded = json.loads(self.run_("recall", "gateway", "--json").out)["degraded"]
+        self.assertIn("pip install requests", degraded[0])
+
+    def test_long_work_reports_its_progress(self):
+        self.write_index(*(entry(n, f"note {n} of {n * 7919}") for n in range(600)))
+        memory, seen = self.open(), []
+        memory.store.progress = lambda *row: seen.append(row)
+        memory.recall("7919")
+        self.assertIn(("indexing words", 600, 600), seen)
+
+
+class Processes(Case):
+    """The command line as a process of its own, in the environments it will meet."""
+
+    def test_a_memory_of_one_process_is_found_by_another_in_a_bare_environment(self):
+        env = {"HERMES_LITE_ROOT": str(self.root)}
+        for odd in ({}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+                    {"PYTHONIOENCODING": "latin-1"}):
+            made = spawn("remember", NOTES[1], **env, **odd)
+            self.assertEqual((made.code, made.err), (0, ""))
+            found = spawn("recall", "周会", **env, **odd)
+            self.assertEqual((found.code, found.err), (0, ""))
+            self.assertIn(NOTES[1], found.out)
+        self.assertEqual(len(self.entries()), 1)
+
+    def test_the_file_copied_alone_works_without_site_packages(self):
+        alone = self.folder / "alone"
+        alone.mkdir()
+        shutil.copy(CORE, alone)
+        python = (sys.executable, "-I", "-S", "-B")
+        for words, said in ((("remember", NOTES[1]), "remembered"), (("recall", "周会"), NOTES[1]),
+                            (("stats",), f"root: {alone / 'data'}"),
+                            (("prune", "--yes"), "0 gone"),
+                            (("init",), "config: built in"),
+                            (("digest", "I like tea."), "1 found")):
+            done = spawn(*words, python=python, script=alone / "hermes_lite.py")
+            self.assertEqual((done.code, done.err, said in done.out), (0, "", True), (words, done))
+        self.assertEqual(sorted(os.listdir(alone)), ["data", "hermes_lite.py"])
+
+    def test_a_secret_reaches_neither_disk_nor_stderr_by_any_word(self):
+        secret = secrets.token_hex(12)
+        given = f"password={secret}"
+        log = self.folder / "log.txt"
+        log.write_text(f"I prefer tea. {given}\n密码是 {secret}\n")
+        for words, code in ((("remember", f"密码是 {secret}"), 0), (("remember", "-"), 0),
+                            (("remember", NOTES[0], "--source", given), 0),
+                            (("digest", f"We decided to use {given} as key", "--apply"), 0),
+                            (("digest", "--file", log, "--apply"), 0), (("recall", given), 0),
+                            (("vsearch", given), 0), (("show", given), 10),
+                            (("forget", given), 10),
+                            (("graph", given), 10), (("remember", "x", "--category", given), 2),
+                            (("remember", "x", "--importance", given), 2), ((given,), 2),
+                            (("recall", "x", "--room", given), 2), (("list", "--since", given), 2),
+                            ((f"--{given}",), 2), (("recall", "x", "--top-k", given), 2),
+                            (("digest", "--file", f"/nowhere/{given}"), 10)):
+            with self.subTest(words):
+                done = call("--root", self.root, *words, stdin=f"Passwort: {secret}".encode())
+                self.assertEqual(done.code, code, done)
+                self.assertNotIn(secret, done.err + done.out)
+                self.assertEqual(holding(self.root, secret), [])
+        done = spawn("--root", self.root, "show", given)
+        self.assertEqual((done.code, secret in done.err), (10, False))
+
+    @unittest.skipIf(os.name == "nt", "no such pipe there")
+    def test_a_reader_that_leaves_is_no_error(self):
+        self.write_index(entry(1, "z" * 300_000))
+        child = subprocess.Popen([sys.executable, str(CORE), "--root", str(self.root), "list"],
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=bare_env())
+        child.stdout.read(10)
+        child.stdout.close()
+        self.assertEqual((child.wait(60), child.stderr.read()), (0, b""))
+        child.stderr.close()
+
+    def test_nothing_is_written_by_a_command_that_only_looks(self):
+        for words in (("recall", "x"), ("list",), ("stats",), ("rooms",), ("version",),
+                      ("vectors",),
+                      ("prune", "--dry-run"), ("digest", "I like tea."), ("vsearch", "x")):
+            self.assertEqual(call("--root", self.root, *words).code, 0)
+            self.assertFalse(self.root.exists(), words)
+
+
+class Readme(Case):
+    text = (HERE / "README.md").read_text("utf-8") if (HERE / "README.md").exists() else ""
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", text, re.M | re.S)
+
+    def rows(self, heading: str) -> list[list[str]]:
+        """Return the cells of the table whose first column has this heading."""
+        table = re.search(rf"^\| {heading} \|.*\n\|[-|]+\n((?:\|.*\n)+)", self.text, re.M)
+        self.assertTrue(table, f"README has no table of {heading}")
+        return [[cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", row)[1:-1]]
+                for row in table[1].splitlines()]
+
+    def test_the_table_of_commands_equals_the_operations(self):
+        found = [(cell[0].strip("`"), cell[1]) for cell in self.rows("command")]
+        core = {operation.name: operation for operation in h.OPERATIONS}
+        rows = [(shape, text) for shape, text in found if shape.split()[0] in core]
+        self.assertEqual([shape.split()[0] for shape, _ in rows], list(core))
+        for shape, text in rows:
+            operation = core[shape.split()[0]]
+            flags = {p.name.replace("_", "-") for p in operation.params if not p.positional}
+            flags |= {"dry-run", "yes"} if operation.destructive else set()
+            self.assertEqual(set(re.findall(r"--([a-z-]+)", shape)), flags, shape)
+            self.assertEqual(text, operation.help)
+            for param in operation.params:
+                if param.positional:
+                    self.assertIn(param.name.upper(), shape)
+
+    def test_the_table_of_exit_codes_equals_the_errors(self):
+        codes = [int(code) for code, _ in self.rows("code")]
+        errors = {error.exit_code for error in h.HermesError.__subclasses__()}
+        self.assertEqual(codes, sorted(errors | {0, 1, 130}))
+
+    def commands(self) -> list[list[str]]:
+        """Return the words of every command line of ours in the fenced blocks."""
+        import shlex
+        found = []
+        for kind, block in self.blocks:
+            for line in block.splitlines() if kind != "python" else ():
+                for part in line.removeprefix("$ ").split(" && "):
+                    ours = re.search(r"(?:^|[\s/])(?:hermes_lite\.py|hermes-lite)(?= |$)(.*)",
+                                     part)
+                    piped = ours and re.split(r" \| | > ", ours[1])[0]
+                    found += [shlex.split(piped)] if ours else []
+        return found
+
+    def test_every_command_that_is_shown_parses_and_runs(self):
+        found = self.commands()
+        self.assertGreater(len(found), 5)
+        for words in found:
+            known = h._commands(h._command_of(words))
+            arguments = vars(h._parser(known).parse_args(words))
+            self.assertIn(arguments["command"], known, words)
+            if {"root", "id", "file"} & arguments.keys() or "-" in words:
+                continue
+            done = call("--root", self.root, *words, stdin=b"A text of its own")
+            self.assertEqual(done.code, 0, (words, done))
+
+    def test_python_that_is_shown_runs(self):
+        shown = [block for kind, block in self.blocks if kind == "python"]
+        self.assertTrue(shown)
+        for block in shown:
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                exec(compile(block.replace("/path/to/data", str(self.root)), "README", "exec"), {})
+            self.assertTrue(out.getvalue())
+        self.assertTrue(self.entries())
+
+    def test_every_variable_and_setting_that_is_named_is_read(self):
+        for name in re.findall(r"`((?:HERMES|JINA|SILICONFLOW|DEEPSEEK)_[A-Z_]+)", self.text):
+            self.assertIn(f'"{name}"', SOURCE)
+        sections = "|".join(h.DEFAULTS)
+        for section, key in re.findall(rf"`({sections})\.(\w+)", self.text):
+            if key not in ("json", "py", "md"):
+                self.assertIn(key, h.DEFAULTS[section])
+
+
+if __name__ == "__main__":
+    unittest.main()
