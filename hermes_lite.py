@@ -20,7 +20,7 @@ Chapters, each using only those above it:
      6 Keyword index  bm25, BM25Index
      7 Vectors        LocalHashVectorizer, SparseIndex; JinaVectorizer,
                       SiliconFlowVectorizer, VectorCache, CircuitBreaker
-     8 Fusion         rrf_merge, SiliconFlowReranker
+     8 Fusion         rrf_merge, minmax_merge, SiliconFlowReranker
      9 Graph          extract_entities, GraphStore
     10 Store          Store, FileStore
     11 Digesters      RuleDigester, LLMDigester
@@ -28,7 +28,7 @@ Chapters, each using only those above it:
     13 Command line   main
 
 write   text - redact - gate - deduplicate - detect conflicts - store - index -> Remembered
-read    query - keywords and vectors (and a system's arm) - rrf_merge - rerank - weigh -> Hits
+read    query - keywords and vectors (and a system's arm) - merge - rerank - weigh -> Hits
 
 Promises: a secret is hidden before it is logged, compared, sent or stored. What was acknowledged
 survives kill -9 and a power cut. A damaged file is set aside, never taken for an empty one. Two
@@ -88,7 +88,7 @@ __all__ = [
     "MissingPackage", "NotFound", "OPERATIONS", "Operation", "Param", "Pruned", "Refused",
     "RemoteError", "Remembered", "RuleDigester", "SiliconFlowReranker", "SiliconFlowVectorizer",
     "StorageError", "Store", "UsageError", "Vectorizer", "extract_entities", "find_conflicts",
-    "main", "normalise", "redact", "rrf_merge", "similarity", "tokenize_terms"]
+    "main", "minmax_merge", "normalise", "redact", "rrf_merge", "similarity", "tokenize_terms"]
 __version__ = "0.1.0"
 
 T = TypeVar("T")
@@ -1451,11 +1451,11 @@ def cues_of(text: str) -> list[str]:
 
 _STOP_WORDS = frozenset("""a an the and or but if of at by for with about to from in on into than that
     this these those there here is am are was were be been being have has had having do does did
-    doing done will would shall should can could might must i me my mine myself we our you your he
+    doing done will would shall should can could might must i me my myself we our you your he
     him his she her it its they them their what which who whom whose when where why how as so
     very just any some such other each both all more most s t d ll m re ve don didn doesn isn
     wasn aren ain because until while during der das dem des ein eine einer einem einen eines und
-    oder aber wenn von zu zum zur im auf aus bei mit nach über um für durch wie ist sind waren
+    oder aber wenn von zu zum zur im auf aus bei mit nach über um für durch wie ist sind
     bist sein wird werden wurde wurden haben hatte hatten habe kann können konnte soll sollte
     muss musste wollte ich mich mir mein meine meinen du dich dir dein deine er ihn ihm sie ihr
     ihre ihren es uns unser unsere wir euch sich welche welcher welches welchen wer wen wem wann
@@ -5588,7 +5588,7 @@ class HermesLite:
                top_k: int | None = None) -> Hits:
         """Return the memories that answer *query*, best first, at most *top_k*.
 
-        Words and vectors are two arms, merged by rank; a system may add its own. An arm that
+        Words and vectors are two arms, merged by score (retrieval.fusion); a system may add one. An arm that
         fails is left out and named in `degraded`. Each hit counts as an access.
         """
         query, k = self._check_query(query, top_k)

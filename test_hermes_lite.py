@@ -3,7 +3,8 @@
 
 A bare Python passes them; the classes marked `needs` also want the packages they name and run
 where these are installed. Nothing leaves the machine: remote services are a server on 127.0.0.1.
-Secrets are made while the tests run.
+Secrets are made while the tests run. A name with brNN holds the inputs of one bug report seen in
+the field with a tool of this kind.
 """
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ def setUpModule() -> None:
 
 
 def needs(*packages: str):
-    """Skip a class or test where a package is missing; the full suite runs where all are installed."""
+    """Skip a class or test where a package is missing; the full suite has them all."""
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     return unittest.skipIf(missing, f"needs {', '.join(missing)}, which is not installed here")
 
@@ -137,12 +138,12 @@ def holding(root: Path, needle: str) -> list[str]:
 def growth(act, unit: str, size: int) -> float:
     """Return how many times dearer a character is in a text ten times as long; 1 is linear.
 
-    The best of three runs counts, and the tests leave slack for a busy machine.
+    Time of this thread's own work counts, the best of three runs; the tests leave slack.
     """
     def seconds(text: str) -> float:
-        started = time.perf_counter()
+        started = time.thread_time()
         act(text)
-        return time.perf_counter() - started
+        return time.thread_time() - started
     small, large = (unit * (length // len(unit)) for length in (size, 10 * size))
     return min(seconds(large) for _ in range(3)) / 10 / min(seconds(small) for _ in range(3))
 
@@ -471,6 +472,8 @@ class Times(unittest.TestCase):
         self.assertEqual(h.parse_time(aware), aware)
         self.assertEqual(h.iso(aware), "2026-05-20T00:00:00+00:00")
         self.assertEqual(h.parse_time(aware.date()).hour, 0)
+        naive = "import datetime\nprint(h.parse_time(datetime.datetime(2026, 5, 20, 8)))"
+        self.assertEqual(script(naive, TZ="Asia/Shanghai"), "2026-05-20 08:00:00+00:00")
         self.assertLess(abs(h.utc_now() - datetime.now(timezone.utc)), timedelta(seconds=5))
 
 
@@ -1170,7 +1173,7 @@ class RedactionCost(unittest.TestCase):
     def test_time_grows_with_length_only(self) -> None:
         for unit in ("a", "aB3", '"', "=", "password ", 'password="', "QWxhZGRpbjpvcGVu",
                      "-----BEGIN ", "://a:", "@", "密码是", "\\", "Secret"):
-            self.assertLess(growth(redact, unit, 2500), 4, unit)
+            self.assertLess(growth(redact, unit, 2_000), 4, unit)
 
 
 FIELD_NOTES = {
@@ -2854,7 +2857,7 @@ TITLES = ("Governance: v2", "\"quoted\" 'both'", "#tag first", "[x]", "{a: b}", 
           "? key", "a # b", "a: b", "1.5", "1e3", "0x1f", "true", "Off", ".inf", "=", "<<",
           "12:30",
           "---", "...", "\ttab", "\x85next\u2028line\u2029", "\x7f\x9f", "😀" * 80, "前" * 100,
-          "back\\slash", "\ufeffbom", "a" * 300, "-1", "+1", "é", "nan", "1_000", "", "'", "\"")
+          "back\\slash", "no", "On", "y", "N", "\ufeffbom", "a" * 300, "-1", "+1", "é", "nan", "1_000", "", "'", "\"")
 BODIES = ("---\npinned: true\nlane: user\n---\n", "text\n---\nid: forged\n---\nmore", "...", "---",
           "%%\n![[x]]\n<!-- -->", "a\n\n\n", "\n\na", " a ", "a\r\nb", "\ufeffa", "x\u2028y", "",
           "# heading\n\n- list", "```yaml\nid: x\n```", "---\n---\n---", "id: mem_2", "😀前")
@@ -3226,6 +3229,19 @@ print(json.dumps([error, kept, sorted(m.id for m in again.list())]))""", self.ro
                 self.assertNotIn(made.id, [hit.id for hit in one.recall(NOTES[-1])])
                 self.assertRaises(NotFound, one.get, made.id)
 
+    def test_a_reader_looks_again_when_the_index_was_replaced_while_it_read(self):
+        other, read, raced = self.open(), h.FileStore._read_index, []
+        other.remember(NOTES[0])
+
+        def racing(store: h.FileStore) -> bytes:
+            data = read(store)
+            if not raced:
+                raced.append(other.remember(NOTES[1]).id)
+            return data
+        with mock.patch.object(h.FileStore, "_read_index", racing):
+            self.assertEqual(self.contents(), set(NOTES[:2]))
+        self.assertEqual(len(raced), 1)
+
     def test_br21_processes_and_threads_write_at_once_and_none_is_lost(self):
         worker = """
 import threading
@@ -3323,12 +3339,14 @@ class Damage(Case):
     def setUp(self) -> None:
         super().setUp()
         memory = self.open()
-        memory.remember("An older note that is in the backup only")
-        self.now += timedelta(days=1)
-        self.ids = [memory.remember(note).id for note in NOTES]
-        self.now += timedelta(days=1)
+        memory.remember("An older note about the lighthouse")
         self.gone = memory.remember("Forgotten for good: the colour of the old office")
+        self.ids = [memory.remember(note).id for note in NOTES]
+        mirror = self.root / "store" / f"{self.gone.id}.md"
+        put_back = mirror.read_bytes()
+        self.now += timedelta(days=1)
         memory.forget(self.gone.id)
+        mirror.write_bytes(put_back)               # as a cloud drive does
         memory.close()
         self.all = {m.content for m in memory.list()}
         self.index, self.good = self.root / "index.json", (self.root / "index.json").read_bytes()
@@ -3373,7 +3391,7 @@ class Damage(Case):
         bad.write_bytes(b"[{]")
         shutil.rmtree(self.root / "store")
         newest = {row["content"] for row in json.loads(backups[-1].read_bytes())}
-        self.assertEqual(newest, self.all)
+        self.assertEqual(newest, self.all | {"Forgotten for good: the colour of the old office"})
         for name, damaged in self.damages().items():
             if name == "an empty array":
                 continue                           # without a mirror it is what it says: empty
@@ -4127,7 +4145,10 @@ class VectorBackends(Case):
                                "needs SILICONFLOW_API_KEY")):
             with self.assertRaisesRegex(ConfigError, said):
                 self.open(environ=environ).recall("x")
-        self.assertFalse(self.open().vectors()["semantic"])
+        for environ, seen in (({}, (0.30, 2048, False)),
+                              ({"JINA_API_KEY": key}, (0.35, 1024, True))):
+            state = self.open(environ=environ).vectors()
+            self.assertEqual((state["threshold"], state["dimension"], state["semantic"]), seen)
 
     def test_without_requests_a_remote_backend_answers_locally_and_says_the_command(self):
         memory = self.open(environ={"JINA_API_KEY": made_key()})
@@ -4733,7 +4754,7 @@ class Commands(Case):
 
     def test_a_dash_reads_standard_input(self):
         for data, kept in (("多行\nText\n".encode(), "多行\nText"), (b"\xef\xbb\xbfBOM first\r\n",
-                           "BOM first"), (b"bad \xff byte", "bad \ufffd byte"),
+                           "BOM first"), (b"nul \0 byte", "nul \ufffd byte"), (b"bad \xff byte", "bad \ufffd byte"),
                            ("half \u2028 sep".encode(), "half \u2028 sep")):
             made = self.json_("remember", "-", stdin=data)
             self.assertEqual(self.json_("show", made["id"])["content"], kept)
@@ -4859,6 +4880,8 @@ class Processes(Case):
             self.assertEqual((found.code, found.err), (0, ""))
             self.assertIn(NOTES[1], found.out)
         self.assertEqual(len(self.entries()), 1)
+        self.assertEqual(spawn("remember", "half a byte \udcff", **env).code, 0)
+        self.assertEqual(self.entries()[-1]["content"], "half a byte \ufffd")
 
     def test_the_file_copied_alone_works_without_site_packages(self):
         alone = self.folder / "alone"

@@ -30,6 +30,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+__all__ = ["Notes", "main", "measure"]
 HOME = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(HOME))
 
@@ -55,8 +56,8 @@ WORDS = {
            "v": "升级 检查 迁移 重启 备份 清理 记录 压缩 删除 更新 发布 验证 回滚 评审 加密 同步 拆分 合并 "
                 "测试 安装 归档 通知 审批 修复 扩容".split(),
            "w": "性能 速度 稳定性 价格 版本 格式 颜色 字体 延迟 容量 温度 天气 咖啡 早餐 旅行 音乐 电影 跑步 "
-                "羽毛球 摄影 阅读 英语 编程 家庭 孩子 医生 健康 睡眠 火车 机票 酒店 餐厅 海边 山路 花园 简单 "
-                "复杂 安静 明亮 便宜 可靠 灵活 完整 清楚 准时 夜间 上午 下午 周末 春天 冬天 城市 农村 图书馆 "
+                "羽毛球 摄影 阅读 英语 编程 家庭 孩子 医生 健康 睡眠 火车 机票 酒店 餐厅 海边 山路 花园 "
+                "简单 复杂 安静 明亮 便宜 可靠 灵活 完整 清楚 准时 夜间 上午 下午 周末 春天 冬天 城市 农村 图书馆 "
                 "博物馆 电视 手机 键盘 显示器 耳机 椅子 桌子 窗户 钥匙 雨伞 自行车 地铁 邮件 电话 密集 稀疏 "
                 "错误 警告 结果 计划 目标 原因 方法 步骤 顺序 数量 质量 风险 机会 问题 答案 规则 习惯 经验".split()},
     "en": {"t": "database gateway cache interface server frontend backend staging monitor report "
@@ -80,6 +81,11 @@ WORDS = {
                 "Wochenende Winter Stadt Bibliothek Telefon Tastatur Fenster Fehler Plan Ziel "
                 "Grund Menge Risiko Frage Regel Gewohnheit".split()},
 }
+# Beside the words above, which are few, two in three {w} are made of these: a vocabulary of
+# some thousand words a language, as real notes have.
+HANZI = ("天地人山水火木金土日月星云风雨雷电花草树林江河湖海春夏秋冬东南西北上下左右前后高低长短大小"
+         "多少新旧快慢轻重冷热红黄蓝绿黑白灰紫心手口目耳足身头面发衣食住行车船飞机门窗桌灯书笔"
+         "纸墨琴棋诗画歌舞酒茶饭菜")
 SYLLABLES = "ka lo mi ren tas vor del pim sun bar nok ti gra fel hus zan wit mor qu ely".split()
 
 
@@ -91,8 +97,12 @@ class Notes:
         self.names = ["".join(p).capitalize() for p in itertools.product(SYLLABLES, repeat=3)]
         self.hanzi = [a + b for a in "王李张刘陈杨赵黄周吴徐孙胡朱高林何郭马罗"
                       for b in "伟芳娜敏静丽强磊军洋勇艳杰涛明超霞平刚桂英华玉兰飞"]
-        self.rng.shuffle(self.names)
-        self.rng.shuffle(self.hanzi)
+        self.made = {"zh": [a + b for a in HANZI for b in HANZI[::3]],
+                     "en": ["".join(p) for p in itertools.product(SYLLABLES, repeat=3)][::2],
+                     "de": ["".join(p).capitalize() + "ung" for p in
+                            itertools.product(SYLLABLES, repeat=2)]}
+        for words in (self.names, self.hanzi, *self.made.values()):
+            self.rng.shuffle(words)
         self.seen: set[str] = set()
 
     def zipf(self, words: list[str]) -> str:
@@ -100,6 +110,7 @@ class Notes:
         return words[int(len(words) ** self.rng.random()) - 1]
 
     def slot(self, lang: str, kind: str) -> str:
+        """Return what stands for {kind} in a template."""
         draw = self.rng.randrange
         if kind == "n":
             return self.zipf(self.hanzi if lang == "zh" else self.names)
@@ -112,6 +123,8 @@ class Notes:
             return f"{month}月{day}日" if lang == "zh" else f"2026-{month:02}-{day:02}"
         if kind == "q":
             return f"{draw(900) + 3} {self.rng.choice(('ms', 'MB', '%', 'h', 'GB'))}"
+        if kind == "w" and self.rng.random() < 0.67:
+            return self.zipf(self.made[lang])
         words = WORDS[lang][kind]
         return words[draw(len(words))] if self.rng.random() < 0.5 else self.zipf(words)
 
@@ -132,7 +145,7 @@ class Notes:
     def query(self, text: str) -> str:
         """Return 3 to 5 words of a text, as a person would look for it."""
         words = [part for word in re.findall(r"[\w.-]{2,}", text)
-                 for part in re.findall(r"[\u4e00-\u9fff]{2,4}|[!-\u2e7f]{3,}", word)]
+                 for part in re.findall(r"[\u4e00-\u9fff]{2,4}|[!-\u2e7f]{4,}", word)]
         return " ".join(self.rng.sample(words, min(len(words), self.rng.randint(3, 5))))
 
 
@@ -327,8 +340,8 @@ def table(results: list[dict]) -> Iterator[str]:
         return f"{row['p50_ms']:.2f} / {row['p95_ms']:.2f}"
 
     def cold(name: str) -> Callable[[dict], str]:
-        return lambda r: (f"{r['cold'][name]['ms']:.0f} ms, {r['cold'][name]['x_json_load']:.1f} x,"
-                          f" {r['cold'][name]['rss_mb']:.0f} MB")
+        return lambda r: "{ms:.0f} ms, {x_json_load:.1f} x, {rss_mb:.0f} MB".format(
+            **r["cold"][name])
 
     def disk(name: str) -> Callable[[dict], str]:
         return lambda r: "{:.1f} / {:.1f}".format(*(
@@ -361,6 +374,7 @@ def table(results: list[dict]) -> Iterator[str]:
 
 
 def main() -> int:
+    """Measure, write the JSON file, print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--sizes", default="1000,10000")
     parser.add_argument("--singles", type=int, default=200, help="writes and questions one by one")

@@ -35,6 +35,7 @@ sys.path.insert(0, str(HOME))
 
 from hermes_lite import Config, HermesLite, tokenize_terms  # noqa: E402
 
+__all__ = ["ARMS", "SETS", "main"]
 DEPTH, CUTS = 100, (1, 3, 5, 10)
 FIRST = {"stop_words": False, "cues": False, "grams": 3, "bm25_k1": 1.5, "bm25_b": 0.75,
          "neighbours": 0.0, "source_share": 0.0, "speaker": 0.0, "fusion": "rrf"}
@@ -109,6 +110,7 @@ class _Groups(defaultdict):
 
 
 def locomo(data: Path) -> list[Group]:
+    """A store a conversation; the sessions are the sources."""
     groups = _Groups("locomo", True)
     for row in rows(data, "locomo.corpus.jsonl"):
         photo = f" [photo: {row['caption']}]" if row.get("caption") else ""
@@ -121,6 +123,7 @@ def locomo(data: Path) -> list[Group]:
 
 
 def longmemeval(data: Path) -> list[Group]:
+    """A store a question, with the sessions of its haystack in order of their dates."""
     sessions = {row["id"]: row for row in rows(data, "longmemeval_s60.sessions.jsonl.gz")}
     groups = []
     for row in rows(data, "longmemeval_s60.questions.jsonl"):
@@ -140,6 +143,7 @@ def longmemeval(data: Path) -> list[Group]:
 
 
 def memorybank(data: Path, pooled: bool = False) -> list[Group]:
+    """One store a user, or all users in one."""
     groups = _Groups("memorybank_pooled" if pooled else "memorybank", False)
     for row in rows(data, "memorybank_zh.corpus.jsonl"):
         text = f"[{row['date']}] 用户: {row['query']}\n助手: {row['response']}"
@@ -152,6 +156,7 @@ def memorybank(data: Path, pooled: bool = False) -> list[Group]:
 
 
 def cmrc(data: Path) -> list[Group]:
+    """Passages with their titles, all in one store."""
     group = Group("cmrc", "all")
     for row in rows(data, "cmrc2018_dev.corpus.jsonl"):
         group.texts.append((row["id"], f"{row['title']}\n{row['text']}", None))
@@ -220,6 +225,7 @@ def product(arm: str, root: Path, ids: dict[str, list[str]]) -> Iterator[Callabl
 
 
 def rank_bm25(group: Group) -> Iterator[Callable]:
+    """BM25Okapi on the terms of the core."""
     import rank_bm25 as package
     terms = [tokenize_terms(text, stem=True) for _, text, _ in group.texts]
     index = package.BM25Okapi(terms)
@@ -229,6 +235,7 @@ def rank_bm25(group: Group) -> Iterator[Callable]:
 
 
 def bm25s(group: Group) -> Iterator[Callable]:
+    """bm25s with its defaults, on the terms of the core."""
     import bm25s as package
     index = package.BM25()
     index.index([tokenize_terms(text, stem=True) for _, text, _ in group.texts],
@@ -413,6 +420,7 @@ def tables(summed: dict[str, dict]) -> Iterator[str]:
 
 
 def main() -> int:
+    """Write, ask, sum up."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--sets", default=",".join(SETS), help="default: all")
@@ -428,7 +436,8 @@ def main() -> int:
               else options.arms.split(","))
     arms = [arm for arm in wanted if installed(arm)]
     work = options.work or Path(tempfile.mkdtemp(prefix="quality"))
-    jobs = list(planned(options.data, options.sets.split(","), options.limit, arms, str(work)))
+    jobs = list(planned(options.data, options.sets.split(","), limit=options.limit, arms=arms,
+                        work=str(work)))
     with multiprocessing.Pool(options.jobs) as pool:
         results = pool.map(run_group, jobs, chunksize=1)
     found = [row for rows_, _ in results for row in rows_]
@@ -449,7 +458,7 @@ def main() -> int:
     return 0
 
 
-def planned(data: Path, sets: list[str], limit: int | None, arms: list[str],
+def planned(data: Path, sets: list[str], *, limit: int | None, arms: list[str],
             work: str) -> Iterator[tuple]:
     """Yield a job a group. Strangers are the questions of the next conversation."""
     for name in sets:

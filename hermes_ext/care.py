@@ -8,8 +8,9 @@
 
 Each is a function of an open HermesLite: `doctor(memory)`, `restore(memory, file)` and so on.
 They work on a FileStore and know its insides, as a workshop must; another store is refused.
-All but `doctor` hold the store's lock from beginning to end, so every other process waits or
-gets Locked. Nothing here sends anything anywhere.
+What changes files holds the store's lock meanwhile: every other process waits, or gets Locked.
+Nothing here sends anything anywhere, but `reindex` has missing vectors made by the configured
+backend, as any write does.
 
 doctor   looks and changes nothing. It also works where config.yaml or the key is broken. Each
          check is ok, warn or fail, and names the command that mends it; one fail makes exit
@@ -1258,8 +1259,8 @@ def _check_secrets(store: FileStore) -> Check:
     found = scrub(memory, dry_run=True)
     if not found.changed:
         return Check("secrets", "ok", "today's rules find none in what is stored")
-    return Check("secrets", "fail", f"today's rules find some in {len(found.changed)} memories and "
-                 f"files, such as {found.changed[0][0]}", "scrub")
+    return Check("secrets", "fail", f"today's rules find some in {len(found.changed)} memories "
+                 f"and files, such as {found.changed[0][0]}", "scrub")
 
 
 # =============================================================================

@@ -25,8 +25,8 @@ redacted in every field, and the file is written again, redacted.
                a link: a sentence says so, nobody touches it, and the memory stays as it is
 
 Only .md files directly in store/ count; folders in it, such as .obsidian, are the person's own.
-An edit made while a command writes the very same note can be overwritten. A program that uses
-the library sees hand edits when it calls `take_over` or opens anew with a command.
+A program that uses the library has to call `take_over` itself; without it, and for an edit in
+the very moment of a command, a write to the same note goes over the edit.
 
 How it knows. `.state_vault.json` (version 1) holds for each file a stamp (time of change in ns
 plus size) and two marks (hashes of frontmatter and text) of what was last seen equal to its
@@ -373,7 +373,8 @@ class _Look:
         """Remove files that have another name now, forget what may go, note what was seen."""
         for where, text in self._asides.items():
             self.store.write(where, text.encode("utf-8", "replace"))
-        now = _scan(self.folder)
+        moved = (*self._obsolete, *forgotten, *self._claimed, *self._settled)
+        now = _scan(self.folder) if moved else {}
         for name in self._obsolete:
             if now.get(name) == self.found[name]:  # nobody wrote to it since it was read
                 with contextlib.suppress(OSError):
@@ -381,7 +382,7 @@ class _Look:
             self.found.pop(name)
         for name in forgotten:
             self.memory.forget(name[:-3], why="deleted by hand")
-        for name in (*self._obsolete, *forgotten, *self._claimed, *self._settled):
+        for name in moved:
             memory, stamp = self.store.get(name[:-3]), now.get(name, -1)
             if memory and stamp >= 0 and name not in self._obsolete:
                 self.found[name] = stamp

@@ -182,13 +182,14 @@ class TestExport(ExchangeCase):
 class TestImport(ExchangeCase):
 
     def test_a_secret_in_any_field_is_hidden_and_never_in_an_error(self):
-        secret = a_secret()
+        secret, weak = a_secret(), f"kitty{random.SystemRandom().randint(100, 999)}"
         said = f"password: {secret}"
         entry = {"id": "mem_20240101_000000_00aa", "content": f"the {said} of today",
                  "category": said, "room": said, "source": said, "tags": [said],
                  "agent": said, "status": said, "expires_at": said, "supersedes": said,
                  "created_at": said, "last_accessed": said, "redacted": [said],
-                 "meta": {said: {"password": secret, "list": [said]}}, "api_key": secret,
+                 "meta": {said: {"password": secret, "list": [said]},
+                          "login": {"password": weak}}, "api_key": secret, "passwd": weak,
                  "unknown": {"passwd": [secret]}}
         broken = {"id": said, "content": [said], "importance": said}
         self.write("a.jsonl", json.dumps(entry) + "\n" + json.dumps(broken) + "\n"
@@ -206,6 +207,7 @@ class TestImport(ExchangeCase):
         memory.close()
         self.assertGreaterEqual(more.added, 1)
         self.assertFalse(secret.encode() in self.everything_in(memory.root))
+        self.assertFalse(weak.encode() in self.everything_in(memory.root))
         self.assertFalse(secret in repr((done, more)))
 
     def test_a_bad_row_costs_itself_and_is_reported_with_its_line(self):

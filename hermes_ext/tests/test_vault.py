@@ -131,6 +131,14 @@ class TestOwnWrites(VaultCase):
         self.assertTrue(other.exists())
         self.assertEqual(self.look(complete=True), [])
 
+    def test_an_edit_in_the_same_instant_as_the_last_look_is_seen(self):
+        path, instant = self.remember(), time.time_ns() + 10 ** 9
+        os.utime(path, ns=(instant, instant))
+        self.look()
+        self.edit(path, "8080", "8081")            # neither size nor time tell
+        os.utime(path, ns=(instant, instant))
+        self.assertEqual(self.look(), ["edited"])
+
     def test_a_touched_file_is_no_edit(self):
         path = self.remember()
         os.utime(path, ns=(1, 10 ** 18))
