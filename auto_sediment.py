@@ -509,12 +509,13 @@ def _each(mem: Any, args: argparse.Namespace, reports: list[dict]) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from hermes_lite import HermesLite, Locked
+    from hermes_lite import HermesLite, Locked, take_over_edits
     reports: list[dict] = []
     with HermesLite(args.root) as mem, contextlib.ExitStack() as lock:
         try:
             if args.apply:
                 lock.enter_context(mem.exclusive("sediment"))
+                take_over_edits(mem)
         except Locked:
             _say(f"another run is at work on {mem.root}; nothing was done")
             return 0

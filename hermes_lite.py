@@ -421,14 +421,16 @@ def iso(moment: datetime) -> str:
 def parse_time(value: object) -> datetime | None:
     """Read a time in any form that records and logs were seen to hold, as aware UTC.
 
-    ISO 8601 with or without zone (without: UTC), a bare date, slashes, seconds or milliseconds
-    since 1970 as number or digits. Anything else, and years before 1970, is None: unknown.
+    ISO 8601 with or without zone (without: UTC), a bare date, slashes, 20260817, seconds or
+    milliseconds since 1970 as number or digits. Anything else, and years before 1970, is None: unknown.
     """
     if isinstance(value, bool) or value is None:
         return None
     try:
         if isinstance(value, datetime):
             moment = value
+        elif re.fullmatch(r"(?:19|20)\d\d[01]\d[0-3]\d", str(value).strip()):
+            moment = datetime.strptime(str(value).strip(), "%Y%m%d")
         elif isinstance(value, (int, float)) or str(value).strip().isdecimal():
             seconds = float(value)
             seconds = seconds / 1000 if seconds > 1e11 else seconds
@@ -4158,6 +4160,7 @@ class FileStore:
         self._rows: dict[str, bytes] = {}          # id -> its line of index.json
         self._hot: dict[str, int] = {}             # id -> access_count, where it is hot
         self._tombs: dict[str, dict[str, str]] = {}
+        self._gone: set[str] = set()               # ids that were in use
         self._tomb_key, self._tombs_saved, self._backup_day = "", b"", ""
         self._ops: list[list] = []                 # of the open transaction
         self._depth, self._lock = 0, FileLock(root / ".lock")
@@ -4208,8 +4211,7 @@ class FileStore:
 
     def is_taken(self, memory_id: str) -> bool:
         """Tell whether the id is in use or was: an id never comes back."""
-        return memory_id in self._rows or any(
-            tomb["id"] == memory_id for tomb in self._tombs.values())
+        return memory_id in self._rows or memory_id in self._gone
 
     # -- transactions -------------------------------------------------------
 
@@ -4310,6 +4312,7 @@ class FileStore:
             else:
                 self._rows.pop(memory_id, None)
                 self._hot.pop(memory_id, None)
+                self._gone.add(memory_id)
                 self._tombs.update([rest] if rest else ())
                 self._residue = True
             self._unmirrored[memory_id] = None
@@ -4385,6 +4388,7 @@ class FileStore:
                 self._tombs = {str(mark): {name: str(tomb[name]) for name in ("id", "why", "at")}
                                for mark, tomb in content["tombstones"].items()}
                 self._tomb_key = str(content["key"])
+                self._gone.update(tomb["id"] for tomb in self._tombs.values())
                 self._tombs_saved = data if path == own else b""
                 return
             except FileNotFoundError:
@@ -5604,7 +5608,10 @@ class HermesLite:
             hits = self._hits(merged, arms, limit=max(2 * k, _RERANK_DEPTH))
         hits = self._reranked(query, hits, k, degraded)
         for system in self._with("weigh"):
-            hits = list(system.weigh(hits, query))
+            try:
+                hits = list(system.weigh(hits, query))
+            except Exception as problem:           # foreign code may raise anything
+                degraded.append(f"{system.name}: {type(problem).__name__}")
         return self._answer(hits[:k], degraded)
 
     def _fused(self, arms: Mapping[str, Sequence[tuple[str, float]]],
@@ -5867,8 +5874,13 @@ class HermesLite:
                     f"{rules['low_frequency_days']} days")
         if age > limit:
             return f"older than the {limit} days of its room"
-        return next((why for system in self._with("expired")
-                     if (why := system.expired(memory, now))), None)
+        for system in self._with("expired"):
+            try:
+                if why := system.expired(memory, now):
+                    return str(why)
+            except Exception as problem:           # foreign code may raise anything
+                self.notices.append(f"{system.name}.expired failed: {type(problem).__name__}")
+        return None
 
     def _archive(self, plan: Pruned) -> str:
         """Write what is about to go to backups/; return the file's name in the root."""
@@ -6104,6 +6116,12 @@ def _ext_contents() -> Mapping[str, Mapping[str, str]]:
     except ImportError:
         return {}
     return CONTENTS
+
+
+def take_over_edits(memory: HermesLite, command: str = "") -> None:
+    """Take over what was edited by hand in store/, where hermes_ext has the vault."""
+    if "vault" in _ext_contents():
+        import_system("vault").take_over(memory, command)
 
 
 def import_system(name: str) -> object:
@@ -6379,8 +6397,7 @@ def _run(words: list[str]) -> int:
         arguments[param.name] = _read_value(param, arguments.get(param.name))
     with (operation.open or HermesLite)(root) as memory:
         memory.store.progress = _progress if sys.stderr.isatty() else None
-        if "vault" in _ext_contents():             # notes edited by hand come first
-            import_system("vault").take_over(memory, operation.name)
+        take_over_edits(memory, operation.name)
         if operation.destructive:
             _confirm(memory, operation, arguments)
         result = operation.handler(memory, **arguments)

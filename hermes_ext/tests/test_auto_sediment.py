@@ -116,6 +116,7 @@ class Logs(unittest.TestCase):
         """Run main as a new process would, save for the store; return (code, stdout, stderr)."""
         out, err = io.StringIO(), io.StringIO()
         with (mock.patch.object(hermes_lite, "HermesLite", lambda root: self.store),
+              mock.patch.object(hermes_lite, "take_over_edits"),
               contextlib.redirect_stdout(out), contextlib.redirect_stderr(err)):
             code = au.main([str(arg) for arg in args])
         return code, out.getvalue(), err.getvalue()
