@@ -2343,13 +2343,19 @@ def _storage_error(problem: OSError, path: Path) -> StorageError:
     return error
 
 
-def set_aside(path: Path) -> Path:
-    """Rename a file that cannot be read to a free name beside it, and return that name."""
+def set_aside(path: Path, *, copy: bool = False) -> Path:
+    """Rename a file that cannot be read to a free name beside it, and return that name.
+
+    With *copy* it also stays, until what replaces it has been written.
+    """
     stamp, path = utc_now().strftime("%Y%m%d_%H%M%S"), Path(os.path.realpath(path))
     for number in itertools.count():
         target = path.with_name(f"{path.name}.damaged-{stamp}{f'-{number}' if number else ''}")
         if not target.exists():
-            os.replace(path, target)
+            if copy:
+                write_atomic(target, path.read_bytes())
+            else:
+                os.replace(path, target)
             return target
     raise AssertionError("unreachable")
 
@@ -4661,7 +4667,7 @@ class FileStore:
             raise DamagedData(f"{path} cannot be read and there is no mirror and no backup to "
                               "recover from; it was left as it is: put a good copy in its "
                               "place, or move it away to start empty")
-        aside = "it was missing" if damaged is None else _put_aside(path)
+        aside = "it was missing" if damaged is None else _put_aside(path, copy=True)
         self.notices.append(f"index.json was damaged ({aside}); recovered "
                             f"{', '.join(counts) or 'nothing'}")
         data = _join_rows(to_json(found[key].entry()) for key in sorted(found))
@@ -4983,9 +4989,9 @@ def _touched(entry: dict[str, object]) -> dict[str, object]:
     return entry
 
 
-def _put_aside(path: Path) -> str:
+def _put_aside(path: Path, *, copy: bool = False) -> str:
     try:
-        return f"set aside as {set_aside(path).name}"
+        return f"set aside as {set_aside(path, copy=copy).name}"
     except OSError:
         return "left in its place, the folder cannot be written"
 

@@ -83,9 +83,9 @@ WORDS = {
 }
 # Beside the words above, which are few, two in three {w} are made of these: a vocabulary of
 # some thousand words a language, as real notes have.
-HANZI = ("天地人山水火木金土日月星云风雨雷电花草树林江河湖海春夏秋冬东南西北上下左右前后高低长短大小"
-         "多少新旧快慢轻重冷热红黄蓝绿黑白灰紫心手口目耳足身头面发衣食住行车船飞机门窗桌灯书笔"
-         "纸墨琴棋诗画歌舞酒茶饭菜")
+HANZI = ("天地人山水火木金土日月星云风雨雷电花草树林江河湖海春夏秋冬东南西北上下左右前后高低"
+         "长短大小多少新旧快慢轻重冷热红黄蓝绿黑白灰紫心手口目耳足身头面发衣食住行车船飞机门"
+         "窗桌灯书笔纸墨琴棋诗画歌舞酒茶饭菜")
 SYLLABLES = "ka lo mi ren tas vor del pim sun bar nok ti gra fel hus zan wit mor qu ely".split()
 
 

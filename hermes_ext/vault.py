@@ -279,7 +279,9 @@ class _Look:
         seen, odd = self._overlaid(old, entry)
         base = self.marks.get(f"{old.id}.md", "").split()
         file, record = _marks(seen).split(), _marks(old).split()
-        if file in (base, record) and not title:
+        lags = not base and _marks(replace(seen, importance=old.importance,
+                                           execution_verified=old.execution_verified))
+        if not title and (file in (base, record) or lags == _marks(old)):
             self._rewrite(old.id)                  # the record is newer, or the file had a
             return                                 # secret where no field is
         head, text = (new != before for new, before in zip(file, base or record))
