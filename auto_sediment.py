@@ -384,7 +384,7 @@ def unread(messages: Iterable[Message], session: Session,
 
 def sediment(mem: Any, path: Path, sessions: dict[str, dict], *,
              save: Callable[[], None] | None = None, max_chars: int = 8000,
-             max_facts: int = 10) -> dict:
+             max_facts: int = 10, verified: bool = False) -> dict:
     """Digest what is new in a log and report it; without *save* nothing is stored.
 
     *save* is called when a piece is stored, so a kill repeats one piece at most. Raises OSError,
@@ -395,7 +395,7 @@ def sediment(mem: Any, path: Path, sessions: dict[str, dict], *,
     new = unread(iter_messages(path, session), session, sessions)
     for piece in pieces(new, max_chars, clean=lambda text: redact(text)[0]):
         digests.append(mem.digest(piece.text, apply=save is not None, max_facts=max_facts,
-                                  source=f"dsh:{session.id}#{piece.first}-{piece.last}"))
+                                  verified=verified, source=f"dsh:{session.id}#{piece.first}-{piece.last}"))
         for message in piece.done:
             _note(sessions[session.id], message)
         count += len(piece.done)
@@ -434,6 +434,8 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     how.add_argument("--apply", action="store_true", help="store it")
     option("--sessions-root", metavar="DIR", help="default $DSH_HOME/sessions, ~/.dsh/sessions")
     option("--root", metavar="DIR", help="the data root of Hermes Lite")
+    option("--verified", action="store_true",
+           help="keep the facts as confirmed, so that they do not expire after a week")
     option("--max-chars", metavar="N", type=int, default=8000, help="of one digest (8000)")
     option("--max-facts", metavar="N", type=int, default=10, help="of one digest (10)")
     option("--json", action="store_true", help="one JSON object on stdout")
@@ -493,7 +495,7 @@ def _each(mem: Any, args: argparse.Namespace, reports: list[dict]) -> int:
     for path in _chosen(args):
         try:
             report = sediment(mem, path, sessions, save=save, max_chars=args.max_chars,
-                              max_facts=args.max_facts)
+                              max_facts=args.max_facts, verified=args.verified)
         except (DamagedData, OSError) as error:
             if isinstance(error, HermesError) and not isinstance(error, DamagedData):
                 raise
@@ -501,7 +503,8 @@ def _each(mem: Any, args: argparse.Namespace, reports: list[dict]) -> int:
             report = {"path": str(path), "error": str(error)}
             code = code or getattr(error, "exit_code", 1)
         else:
-            _show(report, args.json)
+            if report["messages"] or not args.apply or sys.stdout.isatty():
+                _show(report, args.json)            # cron sends mail for every line
         reports.append(report)
     if save and sessions != _known(mem.state("sediment")):
         save()      # what was known from a parent or a copy

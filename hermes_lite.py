@@ -362,6 +362,7 @@ class Digest(_Record):
     facts: tuple[Fact, ...]
     results: tuple[Remembered, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
+    applied: bool = False
     degraded: str | None = None
     usage: Mapping[str, object] | None = None
 
@@ -497,7 +498,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
         "hot_threshold": 5, "hot_boost": 1.1, "stem": True, "grams": 2, "cues": True,
         "stop_words": True, "bm25_k1": 1.2, "bm25_b": 0.4, "neighbours": 0.3,
         "source_share": 0.3, "speaker": 0.7, "fusion": "minmax", "vector_weight": 0.4,
-        "local_vector_weight": 0.1, "rrf_k": 60},
+        "local_vector_weight": 0.05, "rrf_k": 60},
     "pruning": {
         "unverified_retention_days": 7, "low_frequency_days": 30, "low_frequency_threshold": 3,
         "critical_importance": 10, "default_retention_days": 90},
@@ -606,7 +607,7 @@ def _read_env(path: Path, notices: list[str]) -> dict[str, str]:
     return found
 
 
-_SHIPPED_CRC = 0x5a63f9c8         # of the shipped config.yaml, which says what DEFAULTS says
+_SHIPPED_CRC = 0x246f2462         # of the shipped config.yaml, which says what DEFAULTS says
 
 
 def _read_yaml(path: Path, notices: list[str]) -> dict[str, dict[str, object]]:
@@ -617,6 +618,11 @@ def _read_yaml(path: Path, notices: list[str]) -> dict[str, dict[str, object]]:
         raise ConfigError(f"{path}: cannot be read ({problem.strerror})") from None
     if zlib.crc32(data.replace(b"\r\n", b"\n")) == _SHIPPED_CRC:
         return {}                                  # the defaults; PyYAML is slow to import
+    own = None
+    with contextlib.suppress(ValueError, RecursionError):     # JSON is YAML, and needs no package
+        own = json.loads(re.sub(rb"(?m)^#.*", b"", data))
+    if own is not None:
+        return _check_config(own, lambda *keys: path.name)
     try:
         import yaml
     except ImportError:
@@ -4251,6 +4257,8 @@ class FileStore:
         self.refresh()
         self._cut_torn_tail()
         if self._seen[0] is None:                  # so that a missing one is a lost one
+            with contextlib.suppress(OSError):     # as a checkout made it
+                os.chmod(self.root, 0o700)
             self.write("index.json", _join_rows(self._rows.values()))
             self._seen = (_stamp(self.root / "index.json"), self._seen[1])
         for memory_id in list(self._unmirrored):   # of a process that was killed
@@ -5484,7 +5492,9 @@ class HermesLite:
         return new_id(self._clock(), self.store.is_taken)
 
     def _check_size(self, text: str) -> None:
-        if not isinstance(text, str) or not text.strip("\0\ufeff\u200b \t\r\n\f\v\u3000\xa0"):
+        if not isinstance(text, str):
+            raise UsageError(f"the text is of type {type(text).__name__}; give a string")
+        if not text.strip("\0\ufeff\u200b \t\r\n\f\v\u3000\xa0"):
             raise UsageError("there is no text; give at least one character")
         most = self.config["storage"]["max_text_chars"]
         if len(text) > most:
@@ -5528,7 +5538,10 @@ class HermesLite:
         tomb = self.store.forgotten(draft.content)
         if tomb is None:
             return ()
-        when = tomb["at"][:10]
+        when, aged = tomb["at"][:10], tomb["why"].startswith("pruned")
+        if aged and not draft.deliberate:          # it was not forgotten, it grew old
+            self.store.lift(draft.content)
+            return ()
         if not draft.deliberate:
             raise Refused(f"this text was removed on {when} ({tomb['why']}) and is not taken "
                           "up again; remember it by hand to bring it back", "forgotten")
@@ -5554,8 +5567,12 @@ class HermesLite:
         return twin, tuple(conflicts.values())
 
     def _merged(self, twin: Memory, draft: Draft) -> Memory:
+        """Return the older memory with what the newer text adds; a category beats general."""
+        category = draft.category if twin.category == "general" else twin.category
+        room = twin.room if category == twin.category else self.config.room_of(category)
         return replace(
-            twin, importance=max(twin.importance, draft.importance),
+            twin, category=category, room=room, source=twin.source or draft.source,
+            importance=max(twin.importance, draft.importance),
             execution_verified=twin.execution_verified or draft.verified,
             redacted=_union(twin.redacted, draft.redacted), tags=_union(twin.tags, draft.tags))
 
@@ -5995,7 +6012,7 @@ class HermesLite:
         digester = self._get_digester()
         facts = tuple(replace(fact, content=self._clean(fact.content))
                       for fact in digester.digest(self._clean(text), max_facts=most))
-        found = Digest(facts, degraded=getattr(digester, "degraded", None),
+        found = Digest(facts, applied=apply, degraded=getattr(digester, "degraded", None),
                        usage=getattr(digester, "last_usage", None))
         return self._apply_digest(found, verified, source) if apply and facts else found
 
@@ -6133,8 +6150,10 @@ def take_over_edits(memory: HermesLite, command: str = "") -> None:
 def import_system(name: str) -> object:
     """Import one module of hermes_ext by its name in the table of contents."""
     if name not in _ext_contents():
-        known = ", ".join(_ext_contents()) or "none, the folder hermes_ext is not there"
-        raise ConfigError(f"there is no system {name!r}; known: {known}")
+        known = ", ".join(_ext_contents())
+        raise ConfigError(f"there is no system {name!r}; " + (
+            f"known: {known}" if known else "put the folder hermes_ext beside hermes_lite.py, or "
+                                            "install the package"))
     import importlib
     return importlib.import_module(f"hermes_ext.{name}")
 
@@ -6170,6 +6189,12 @@ def _visible(text: str) -> str:
     return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "\ufffd", text).replace("\n", "\n    ")
 
 
+def _first_line(text: str) -> str:
+    """Return the beginning of a text for a list, a hundred characters at most."""
+    line = _visible(" ".join(text.split()))
+    return line if len(line) <= 100 else f"{line[:99]}…"
+
+
 def _show_remembered(result: Remembered) -> Iterator[str]:
     verb = "remembered" if result.created else "merged into"
     yield f"{verb} {result.id} ({result.room})"
@@ -6195,7 +6220,7 @@ def _show_memories(memories: Sequence[Memory]) -> Iterator[str]:
     for memory in memories:
         mark = "verified" if memory.execution_verified else "unverified"
         yield (f"{memory.id}  {memory.room}  {memory.importance}  {mark}  "
-               f"{_visible(memory.content)}")
+               f"{_first_line(memory.content)}")
 
 
 def _show_pruned(result: Pruned) -> Iterator[str]:
@@ -6230,7 +6255,7 @@ def _show_digest(result: Digest) -> Iterator[str]:
             verdict = f"  {'remembered' if row.created else 'merged into'} {row.id}"
         yield f"{fact.category} ({fact.importance}) {_visible(fact.content)}{verdict}"
     new = sum(row.created for row in result.results)
-    yield f"{len(result.facts)} found, {new} new" if result.results else (
+    yield f"{len(result.facts)} found, {new} new" if result.applied or not result.facts else (
         f"{len(result.facts)} found, nothing written; add --apply to keep them")
 
 
@@ -6238,12 +6263,12 @@ def _show_mapping(result: Mapping[str, object]) -> Iterator[str]:
     for key, value in result.items():
         if isinstance(value, Mapping):
             value = ", ".join(f"{name} {item}" for name, item in value.items()) or "none"
-        yield f"{key.replace('_', ' ')}: {value}"
+        yield f"{key.replace('_', ' ')}: {'none' if value is None else value}"
 
 
 def _show_rooms(rooms: Sequence[Room]) -> Iterator[str]:
     for room in rooms:
-        yield (f"{room.name}  {room.count} memories, kept {room.days} days unused"
+        yield (f"{room.name}  {room.count} memories, kept at most {room.days} days"
                f"  ({', '.join(room.categories)})")
 
 
@@ -6276,9 +6301,11 @@ def _init(memory: HermesLite) -> dict[str, object]:
     with memory.store.transaction():
         memory.store.describe_rooms()
     own, shipped = memory.root / "config.yaml", Path(__file__).resolve().parent / "config.yaml"
-    if not own.exists() and shipped.is_file():
-        write_atomic(own, shipped.read_bytes())
-    return {"root": str(memory.root), "config": str(own) if own.exists() else "built in"}
+    if not own.exists():                           # JSON is YAML; only the comments are missing
+        write_atomic(own, shipped.read_bytes() if shipped.is_file() else
+                     b"# Every setting and its default.\n" + json.dumps(
+                         DEFAULTS, ensure_ascii=False, indent=2).encode() + b"\n")
+    return {"root": str(memory.root), "config": str(own)}
 
 
 def _version(memory: HermesLite) -> dict[str, object]:
@@ -6443,7 +6470,7 @@ def _parser(known: Mapping[str, Operation]) -> argparse.ArgumentParser:
 
     class Parser(argparse.ArgumentParser):
         def error(self, message: str) -> NoReturn:
-            raise UsageError(f"{message} (`{self.prog} --help` shows the usage)")
+            raise UsageError(f"{_advice(message, known)} (`{self.prog} --help` shows the usage)")
 
     shared = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     shared.add_argument("--root", metavar="DIR", help="the data root")
@@ -6462,6 +6489,19 @@ def _parser(known: Mapping[str, Operation]) -> argparse.ArgumentParser:
             sub.add_argument("--dry-run", action="store_true", help="only show what and why")
             sub.add_argument("--yes", action="store_true", help="do not ask")
     return parser
+
+
+def _advice(message: str, known: Iterable[str]) -> str:
+    """Say what argparse says, and what a person most likely meant."""
+    if unknown := re.search(r"invalid choice: '(.*?)'", message):
+        near = difflib.get_close_matches(unknown[1], list(known), 1, 0.5)
+        return f"there is no command {unknown[1]!r}" + (
+            f"; did you mean '{near[0]}'?" if near else "")
+    if "unrecognized arguments" in message:
+        return f"{message}; put a text of several words in quotes"
+    if "arguments are required" in message:
+        return f"{message}; a text that starts with - goes after --"
+    return message
 
 
 def _add_param(parser: argparse.ArgumentParser, param: Param) -> None:
@@ -6510,10 +6550,10 @@ def _confirm(memory: HermesLite, operation: Operation, arguments: dict[str, obje
     """Ask before a destructive operation, or demand --yes where nobody can answer."""
     if arguments.pop("yes") or arguments["dry_run"]:
         return
-    if not sys.stdin.isatty():
-        raise Refused(f"{operation.name} deletes; add --yes, or --dry-run to see what would go",
-                      "needs_yes")
     plan = operation.handler(memory, **{**arguments, "dry_run": True})
+    if not sys.stdin.isatty():
+        raise Refused(f"{operation.name} changes what is stored; add --yes, or --dry-run to see "
+                      "what it would do", "needs_yes")
     for line in operation.show(plan):
         print(line, file=sys.stderr)
     print(f"{operation.name}: go on? [y/N] ", end="", file=sys.stderr, flush=True)

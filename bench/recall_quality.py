@@ -55,6 +55,8 @@ ARMS: dict[str, dict[str, object]] = {
     "grams 3": {"grams": 3},
     "b 0.75": {"bm25_b": 0.75},
     "k1 1.5": {"bm25_k1": 1.5},
+    "vectors 0.1": {"local_vector_weight": 0.1},
+    "neighbours 0.2": {"neighbours": 0.2},
     "vectors 0.5": {"local_vector_weight": 0.5},
 }
 BASELINES = ("rank_bm25", "bm25s", "fts5")

@@ -1097,8 +1097,9 @@ def _loose(root: Path) -> list[Path]:
     """Return files and folders that others may read; an empty file tells nothing."""
     if os.name != "posix":
         return []
-    paths = [root, *sorted(root.rglob("*"))]
+    paths = [root, *sorted(root.rglob("*"))]       # config.yaml is a person's, with no secret
     return [p for p in paths if not p.is_symlink() and p.stat().st_mode & 0o077
+            and p != root / "config.yaml"
             and (p.is_dir() or p.stat().st_size)]
 
 

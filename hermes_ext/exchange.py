@@ -107,6 +107,8 @@ def export(memory: HermesLite, file: str | os.PathLike | None = None, *,
         getattr(memory.store, "cipher", None)) else ()
     if target is None:
         return Exported(name, len(rows), None, _text(name, rows), warnings)
+    if target.is_file() and target.stat().st_size:
+        raise Refused(f"{target} exists already; give another name, or remove it first", "exists")
     if name == "markdown":
         (_write_zip if target.suffix.lower() == ".zip" else _write_folder)(target, rows)
     elif target.is_dir():

@@ -141,9 +141,11 @@ class _Look:
         changed = [name for name in self._unlike(complete) if not self._is_own_write(name)]
         gone = self._gone(changed)
         lagging = self._lagging(changed) if complete else []
-        if yes and gone and not self.folder.is_dir():
-            raise Refused("the folder store/ is gone as a whole and nothing is forgotten for "
-                          "that; --put-back writes it again", "no_folder")
+        if gone and not self.folder.is_dir():
+            if yes:
+                raise Refused("the folder store/ is gone as a whole and nothing is forgotten "
+                              "for that; --put-back writes it again", "no_folder")
+            put_back = True
         again = [*lagging, *(name[:-3] for name in gone if put_back)]
         if changed or again:
             with contextlib.suppress(_Undo), self.memory.batch():
@@ -484,8 +486,8 @@ def _show_synced(result: Synced) -> Iterator[str]:
 
 def _vault(memory: HermesLite, *, action: str, yes: bool, put_back: bool,
            dry_run: bool) -> Synced:
-    if action not in ("status", "sync"):
-        raise UsageError("give `vault status` or `vault sync`")
+    if action not in ("status", "sync") or action == "status" and (yes or put_back):
+        raise UsageError("give `vault status`, or `vault sync` with --yes or --put-back")
     return sync(memory, yes=yes, put_back=put_back, complete=True,
                 dry_run=dry_run or action == "status")
 

@@ -112,9 +112,11 @@ class TestRoundTrip(ExchangeCase):
         full = self.full()
         for name in ("a.json", "a.csv", "a.zip"):
             export(full, self.folder / name)
-            first = (self.folder / name).read_bytes()
-            export(full, self.folder / name)
-            self.assertEqual((self.folder / name).read_bytes(), first)
+            with self.assertRaises(Refused):       # what is there is not written over
+                export(full, self.folder / name)
+            export(full, self.folder / f"again-{name}")
+            self.assertEqual((self.folder / f"again-{name}").read_bytes(),
+                             (self.folder / name).read_bytes())
 
     def test_filters_choose_what_leaves(self):
         memory = self.memory()
