@@ -260,6 +260,9 @@ class Memory(_Record):
             if not isinstance(known.get(name) or (), (list, tuple)):
                 raise ValueError(f"{name} is not a list")
             known[name] = tuple(str(item) for item in known.get(name) or ())
+        for name in ("agent", "expires_at", "status", "supersedes"):
+            if not isinstance(known.get(name, ""), (str, type(None))):
+                raise ValueError(f"{name} is not a string")
         if not isinstance(known.get("meta", {}), Mapping):
             raise ValueError("meta is not an object")
         known["importance"] = min(max(known.get("importance", 5), 1), 10)
@@ -592,8 +595,9 @@ def _read_env(path: Path, notices: list[str]) -> dict[str, str]:
     try:
         text = path.read_text(encoding="utf-8-sig", errors="replace")
         if os.name == "posix" and path.stat().st_mode & 0o077:
-            os.chmod(path, 0o600)
-            notices.append(f"{path.name} was readable by others; its mode is now 0600")
+            with contextlib.suppress(OSError):     # a read-only disk
+                os.chmod(path, 0o600)
+                notices.append(f"{path.name} was readable by others; its mode is now 0600")
     except FileNotFoundError:
         return {}
     except OSError as problem:
@@ -635,7 +639,7 @@ def _read_yaml(path: Path, notices: list[str]) -> dict[str, dict[str, object]]:
         values = loader.construct_document(node) if node else {}
     except UnicodeDecodeError:
         raise ConfigError(f"{path.name}: is not UTF-8 text; save it as UTF-8") from None
-    except (yaml.YAMLError, ValueError) as problem:
+    except (yaml.YAMLError, ValueError, RecursionError) as problem:
         mark = getattr(problem, "problem_mark", None)
         what = getattr(problem, "problem", None) or "a value cannot be read"
         where = f"{path.name}:{mark.line + 1}" if mark else path.name
@@ -665,6 +669,8 @@ def _check_config(values: object, where: Callable[..., str]) -> dict[str, dict[s
             raise ConfigError(f"{where(section)}: '{section}' needs indented keys below it")
         for key, value in content.items():
             place = where(section, str(key))
+            if not isinstance(key, str):
+                raise ConfigError(f"{place}: the name {key!r} is no string; put it in quotes")
             if section not in _OPEN_SECTIONS:
                 _known(key, DEFAULTS[section], place)
             content[key] = _check_value(section, str(key), value, place)
@@ -1576,21 +1582,25 @@ def _sample(text: str) -> frozenset[int]:
     return frozenset(heapq.nsmallest(_SAMPLE, pairs))
 
 
-_SLICES_MAGIC = b"HLS1" + sys.byteorder[:1].encode()
+_SLICES_MAGIC = b"HLS2" + sys.byteorder[:1].encode()
 
 
 def _pack(*sections: bytes) -> bytes:
-    # Format 1: "HLS1" + byte order, section count, 64-bit section lengths, the sections.
-    head = struct.pack(f"<5sI{len(sections)}Q", _SLICES_MAGIC, len(sections), *map(len, sections))
-    return head + b"".join(sections)
+    # Format 2: "HLS2" + byte order, crc32 of the rest, section count, 64-bit section lengths,
+    # the sections.
+    body = struct.pack(f"<I{len(sections)}Q", len(sections), *map(len, sections)) + b"".join(
+        sections)
+    return struct.pack("<5sI", _SLICES_MAGIC, zlib.crc32(body)) + body
 
 
 def _unpack(buffer: bytes, count: int) -> list[memoryview]:
-    view, head = memoryview(buffer), struct.Struct(f"<5sI{count}Q")
-    if len(view) < head.size or head.unpack_from(view)[:2] != (_SLICES_MAGIC, count):
+    view, head = memoryview(buffer), struct.Struct(f"<5sII{count}Q")
+    if len(view) < head.size or head.unpack_from(view)[::2][:2] != (_SLICES_MAGIC, count):
         raise DamagedData("a saved index has another format or byte order; rebuild the index")
+    if head.unpack_from(view)[1] != zlib.crc32(view[9:]):
+        raise DamagedData("a saved index is damaged; rebuild the index")
     sections, at = [], head.size
-    for size in head.unpack_from(view)[2:]:
+    for size in head.unpack_from(view)[3:]:
         sections.append(view[at:at + size])
         at += size
     if at != len(view):
@@ -2106,7 +2116,7 @@ def conflict_queries(text: str) -> tuple[str, ...]:
     """
     queries = [entity for entity, *_ in _claims(text)][:6]
     for sentence in _statements(text)[:6]:
-        queries.append(" ".join(_statement(sentence).frame.values()))
+        queries.append(_subject_name(_statement(sentence).frame))
     return tuple(query for query in dict.fromkeys(queries) if query)
 
 
@@ -2529,7 +2539,8 @@ def _read_key(path: Path) -> bytes:
     """Return the key file's content, closing it to others first; b"" where it is not there."""
     try:
         if os.name == "posix" and path.stat().st_mode & 0o077:
-            os.chmod(path, 0o600)
+            with contextlib.suppress(OSError):     # a read-only disk
+                os.chmod(path, 0o600)
         return path.read_bytes().strip()
     except FileNotFoundError:
         return b""
@@ -3937,7 +3948,7 @@ class Store(Protocol):
     def transaction(self, *, patience: float | None = None) -> AbstractContextManager[None]: ...
     def refresh(self) -> None: ...
     def put(self, memory: Memory) -> None: ...
-    def remove(self, memory_id: str, *, why: str) -> None: ...
+    def remove(self, memory_id: str, *, why: str | None, also: Iterable[str] = ()) -> None: ...
     def touch(self, memory_ids: Sequence[str], moment: datetime) -> None: ...
     def is_taken(self, memory_id: str) -> bool: ...
     def forgotten(self, text: str) -> Mapping[str, str] | None: ...
@@ -4181,6 +4192,7 @@ class FileStore:
         self._journal_end = self._known_until = self._saved_lag = 0
         self._unmirrored: dict[str, None] = {}     # changed, and maybe not yet in store/
         self._counted: dict[str, None] = {}        # accessed, and not yet so in store/
+        self._suspect = ""                         # "bad" or "torn": a line of the journal
         self._residue = False                      # what was removed may stand in derived files
         self._vectors: VectorCache | None = None
         self._unsaved_vectors = 0
@@ -4256,6 +4268,8 @@ class FileStore:
             self._check_key()
         self.refresh()
         self._cut_torn_tail()
+        if self._suspect:
+            self._mend_journal()
         if self._seen[0] is None:                  # so that a missing one is a lost one
             with contextlib.suppress(OSError):     # as a checkout made it
                 os.chmod(self.root, 0o700)
@@ -4275,16 +4289,23 @@ class FileStore:
         return frozenset(self._unmirrored)
 
     def put(self, memory: Memory) -> None:
-        """Add a memory, or replace the one with its id."""
-        self._do(["put", memory.entry()])
+        """Add a memory, or replace the one with its id; UsageError when no file can hold it."""
+        try:
+            entry = memory.entry()
+            Memory.from_entry(from_json(to_json(entry)))
+        except (ValueError, TypeError, RecursionError) as problem:
+            raise UsageError(f"this memory cannot be stored: {problem}") from None
+        self._do(["put", entry])
 
-    def remove(self, memory_id: str, *, why: str | None) -> None:
-        """Delete a memory and leave a tombstone: its id, a keyed hash of its text, *why*.
+    def remove(self, memory_id: str, *, why: str | None, also: Iterable[str] = ()) -> None:
+        """Delete a memory and leave a tombstone: its id, keyed hashes of its text, *why*.
 
-        None leaves no tombstone: the memory may come back, as when a backup is restored.
+        *also* are other wordings under which it may come back. *why* None leaves no tombstone:
+        the memory may come back, as when a backup is restored.
         """
-        tomb = {"id": memory_id, "why": why, "at": iso(self.clock())}
-        self._do(["del", memory_id, *([self._mark(self.text(memory_id)), tomb] if why else ())])
+        tomb = {"id": memory_id, "why": redact(str(why))[0], "at": iso(self.clock())}
+        marks = [self._mark(text) for text in (self.text(memory_id), *also)] if why else []
+        self._do(["del", memory_id, *([marks, tomb] if why else ())])
 
     def touch(self, memory_ids: Sequence[str], moment: datetime) -> None:
         """Count an access of each; written without fsync."""
@@ -4327,7 +4348,7 @@ class FileStore:
                 self._rows.pop(memory_id, None)
                 self._hot.pop(memory_id, None)
                 self._gone.add(memory_id)
-                self._tombs.update([rest] if rest else ())
+                self._tombs.update(dict.fromkeys(*rest) if rest else ())
                 self._residue = True
             self._unmirrored[memory_id] = None
             if not known and before != self.text(memory_id):
@@ -4357,20 +4378,24 @@ class FileStore:
 
     def lift(self, text: str, *, memory_id: str = "") -> None:
         """Drop the tombstones of *text*, and of that id: a person wants it back."""
-        wanted = self._mark(text)
-        for mark in [m for m, tomb in self._tombs.items()
-                     if m == wanted or tomb["id"] == memory_id]:
+        wanted = self._tombs.get(self._mark(text), {}).get("id"), memory_id
+        for mark in [m for m, tomb in self._tombs.items() if tomb["id"] in wanted]:
             self._do(["lift", mark])
 
     def _mark(self, text: str) -> str:
-        """Return the keyed hash under which a removed text is known; the text is not kept."""
+        """Return the keyed hash under which a removed text is known; the text is not kept.
+
+        Its letters and digits count; a label before a colon, marks and blanks do not.
+        """
         import hashlib
         import hmac
         self._find_tomb_key()
         if not self._tomb_key:                     # on the disk before the first hash is
             self._tomb_key = os.urandom(32).hex()
             write_atomic(self.root / "tombstones.json", self._tombs_file())
-        return hmac.new(self._tomb_key.encode(), normalise(text).encode("utf-8", "replace"),
+        known = normalise(text)
+        words = re.sub(r"[\W_]+", "", re.sub(r"^[^\W\d_]{2,10} ?[:：]", "", known)) or known
+        return hmac.new(self._tomb_key.encode(), words.encode("utf-8", "replace"),
                         hashlib.sha256).hexdigest()[:40]
 
     def _find_tomb_key(self) -> None:
@@ -4381,7 +4406,8 @@ class FileStore:
             self._tombs.update(here)
 
     def _tombs_file(self) -> bytes:
-        return to_json({"version": 1, "key": self._tomb_key, "tombstones": self._tombs}) + b"\n"
+        body = {"version": 1, "key": self._tomb_key, "tombstones": self._tombs}
+        return to_json({**body, "crc": zlib.crc32(to_json(body))}) + b"\n"
 
     def _save_tombs(self) -> None:
         """Write the tombstones twice, so that losing one file brings nothing back."""
@@ -4399,6 +4425,8 @@ class FileStore:
             try:
                 data = path.read_bytes()
                 content = from_json(data)
+                if content.pop("crc") != zlib.crc32(to_json(content)):
+                    raise ValueError("checksum")
                 self._tombs = {str(mark): {name: str(tomb[name]) for name in ("id", "why", "at")}
                                for mark, tomb in content["tombstones"].items()}
                 self._tomb_key = str(content["key"])
@@ -4493,10 +4521,10 @@ class FileStore:
         return self._parts["twins"].open(self).near(text, self.text)
 
     def mentions(self, queries: Sequence[str]) -> list[str]:
-        """Return the ids of the eight best keyword matches of each query, each once."""
+        """Return the ids of the six best keyword matches of each query, each once."""
         index = self._parts["words"].open(self)
         return list(dict.fromkeys(memory_id for query in queries
-                                  for memory_id, _ in index.search(query, 8)))
+                                  for memory_id, _ in index.search(query, 6)))
 
     def graph(self, *, rebuild: bool = False) -> GraphStore:
         """Return the graph, made again from the records when *rebuild*."""
@@ -4628,26 +4656,59 @@ class FileStore:
         except FileNotFoundError:
             data = b""
         self._journal_end = start
-        for line in data[:data.rfind(b"\n") + 1].split(b"\n")[:-1]:
+        *lines, tail = data.split(b"\n")
+        if tail and self._is_line(tail):            # only its line end is missing
+            lines.append(tail)
+        for line in lines:
             self._journal_end += len(line) + 1
             try:
-                if int(line[:8], 16) != zlib.crc32(line[9:]):
+                if not self._is_line(line):
                     raise ValueError("checksum")
                 ops = from_json(unseal(line[9:], self.cipher))
+                for op in ops:
+                    if op[0] == "put":
+                        Memory.from_entry(op[1])
             except ValueError:
                 self._check_key(line[9:])
                 self.notices.append(_BAD_LINE)
+                self._suspect = "bad"
                 continue
             for op in ops:
                 self._apply(op, known=self._journal_end <= self._known_until)
 
+    @staticmethod
+    def _is_line(line: bytes) -> bool:
+        """Tell whether a line of the journal is whole."""
+        return re.match(rb"[0-9a-f]{8} ", line) is not None and (
+            int(line[:8], 16) == zlib.crc32(line[9:]))
+
     def _cut_torn_tail(self) -> None:
         """Cut off the unfinished last line of a process that was killed while it wrote."""
         path = self.root / "index.journal"
-        with contextlib.suppress(FileNotFoundError):
-            if path.stat().st_size > self._journal_end:
-                os.truncate(path, self._journal_end)
-                self._seen = (self._seen[0], _stamp(path))
+        seen = _stamp(path)
+        if seen and seen[2] != self._journal_end:
+            self._suspect = self._suspect or "torn"
+            try:
+                if seen[2] > self._journal_end:
+                    os.truncate(path, self._journal_end)
+                else:                              # a last line that lacked its line end
+                    append_bytes(path, b"\n")
+            except OSError as problem:
+                raise _storage_error(problem, path) from None
+            self._seen = (self._seen[0], _stamp(path))
+
+    def _mend_journal(self) -> None:
+        """After a damaged or torn journal, take from the mirror what only it still knows."""
+        bad, self._suspect = self._suspect == "bad", ""
+        path = self.root / "index.journal"
+        aside = f" ({_put_aside(path, copy=True)})" if bad and path.exists() else ""
+        lost = [memory for memory in self._from_mirror() if not self.is_taken(memory.id)]
+        for memory in lost:
+            self._do(["put", memory.entry()])
+        if bad or lost:
+            self.notices.append(f"index.journal was damaged{aside}; recovered {len(lost)} from "
+                                "the Markdown mirror")
+            self._fold()
 
     # -- recovery -----------------------------------------------------------
 
@@ -4696,7 +4757,7 @@ class FileStore:
             with contextlib.suppress(ValueError, OSError):
                 memory = from_markdown(path.read_bytes().decode("utf-8"))
                 if memory.id == path.stem and not path.is_symlink():
-                    yield memory
+                    yield replace(memory, content=redact(memory.content)[0])
 
     def _from_backup(self) -> Iterator[Memory]:
         for path in sorted(self.root.glob("backups/auto_index.json.*.bak"), reverse=True):
@@ -4933,16 +4994,18 @@ class FileStore:
             if part.index is not None and (not part.valid or len(part.changed) > limit):
                 part.save(self.cipher)
         changed = {name: list(part.changed) for name, part in self._parts.items() if part.valid}
-        self.write(".search/state.json", to_json({
-            "format": self._format, "index": self._check,
-            "journal": self._journal_mark(self._journal_end),
-            "hot": self._hot, "changed": changed}))
+        state = {"format": self._format, "index": self._check,
+                 "journal": self._journal_mark(self._journal_end),
+                 "hot": self._hot, "changed": changed}
+        self.write(".search/state.json", to_json({**state, "crc": zlib.crc32(to_json(state))}))
         self._saved_lag = self._lag()
 
     def _read_state(self) -> dict[str, object]:
         """Return the saved search state, {} when it is not there or not of this version."""
         try:
             state = from_json(self.read(".search/state.json") or b"{}")
+            if state and state.pop("crc") != zlib.crc32(to_json(state)):
+                return {}
             complete = {"index", "journal", "hot", "changed"} <= state.keys()
             same = complete and state["format"] == self._format and (
                 state["journal"] == self._journal_mark(state["journal"][0]))
@@ -5401,7 +5464,8 @@ class HermesLite:
         storage.max_text_chars.
         """
         draft = self._redacted(Draft(text, category, importance, bool(verified), source, (),
-                                     tuple(tags), agent, expires_at, meta or {}, deliberate))
+                                     _tags(tags), agent, expires_at, {} if meta is None else meta,
+                                     deliberate))
         draft = self._gated(draft)
         with self._mutex, self.store.transaction():
             warnings = self._ask_tombstones(draft)
@@ -5421,9 +5485,12 @@ class HermesLite:
         if type(raw.importance) is not int or not 1 <= raw.importance <= 10:
             raise UsageError(f"importance is {self._quoted(raw.importance)}; give a whole number "
                              "from 1 to 10")
-        if raw.expires_at is not None and parse_time(raw.expires_at) is None:
+        if raw.expires_at is not None and (not isinstance(raw.expires_at, str)
+                                           or parse_time(raw.expires_at) is None):
             raise UsageError(f"expires_at is {self._quoted(raw.expires_at)}; give a time such as "
                              "2026-12-31")
+        if not isinstance(raw.meta, Mapping):
+            raise UsageError(f"meta is of type {type(raw.meta).__name__}; give a mapping")
         self._check_size(raw.content)
         labels: dict[str, None] = {}
         clean = functools.partial(self._clean, labels=labels)
@@ -5494,7 +5561,7 @@ class HermesLite:
     def _check_size(self, text: str) -> None:
         if not isinstance(text, str):
             raise UsageError(f"the text is of type {type(text).__name__}; give a string")
-        if not text.strip("\0\ufeff\u200b \t\r\n\f\v\u3000\xa0"):
+        if not text.strip().strip("\0\ufeff\u200b \t\r\n\f\v\u3000\xa0"):
             raise UsageError("there is no text; give at least one character")
         most = self.config["storage"]["max_text_chars"]
         if len(text) > most:
@@ -5838,8 +5905,8 @@ class HermesLite:
         What stays is a keyed hash of its text. Older backups are named in the result.
         """
         with self._mutex, self.store.transaction():
-            memory = self.get(memory_id)
-            self.store.remove(memory_id, why=why)
+            memory, why = self.get(memory_id), self._clean(why)
+            self.store.remove(memory_id, why=why, also=other_wordings(memory.content))
         with self._mutex:
             backups = self.store.holding(memory_id)
         warnings = self._call("after_forget", memory, why)
@@ -5924,6 +5991,8 @@ class HermesLite:
         room = self._room(room)
         if category is not None:
             self.config.room_of(self._clean(category))
+        if limit is not None and (type(limit) is not int or limit < 1):
+            raise UsageError(f"limit is {self._quoted(limit)}; give a whole number from 1 up")
         start = parse_time(since)
         if since is not None and start is None:
             raise UsageError(f"since is {self._quoted(since)}; give a date such as 2026-08-17")
@@ -6106,6 +6175,14 @@ class HermesLite:
 _ARM_DEPTH, _RERANK_DEPTH, _QUERY_CHARS = 50, 20, 10_000
 
 
+def _tags(tags: object) -> tuple[str, ...]:
+    """Return tags as a clean tuple; a string is cut at blanks and commas, # is dropped."""
+    parts = re.split(r"[\s,，、]+", tags) if isinstance(tags, str) else tags
+    if parts is None or not isinstance(parts, Iterable) or isinstance(parts, (bytes, Mapping)):
+        raise UsageError(f"tags is of type {type(tags).__name__}; give a list of strings")
+    return tuple(dict.fromkeys(tag for part in parts if (tag := str(part).strip().lstrip("#"))))
+
+
 def _union(one: Iterable[str], two: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*one, *two)))
 
@@ -6130,6 +6207,11 @@ def _deep(value: object, clean: Callable[[str], str], key: str = "") -> object:
     whole = clean(key + bare)                      # `password` says what `hunter2` does not
     shown = whole.removeprefix(key) if whole.startswith(key) else bare
     return plain(value) if shown == str(value) else shown
+
+
+def other_wordings(text: str) -> list[str]:
+    """Return the facts that a digest would make of *text*: so it may come back."""
+    return [fact.content for fact in RuleDigester().digest(text)]
 
 
 def _ext_contents() -> Mapping[str, Mapping[str, str]]:
@@ -6160,8 +6242,15 @@ def import_system(name: str) -> object:
 
 def load_systems(memory: HermesLite) -> list[object]:
     """Make the systems that config.yaml names under `systems:`; each gets its own settings."""
-    return [import_system(name).system(memory, **(settings or {}))
-            for name, settings in memory.config["systems"].items()]
+    made = []
+    for name, settings in memory.config["systems"].items():
+        make = getattr(import_system(name), "system", None)
+        if make is None or not isinstance(settings or {}, Mapping):
+            raise ConfigError(f"config.yaml: systems.{name} " + (
+                "needs a mapping of settings, or nothing" if make else
+                "only brings commands, which need no setting; take it out"))
+        made.append(make(memory, **(settings or {})))
+    return made
 
 
 def make_vectorizer(name: str, config: Config) -> Vectorizer:
@@ -6384,6 +6473,9 @@ OPERATIONS = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; every error is one sentence on stderr."""
+    for name in ("stdin", "stdout", "stderr"):     # a closed one is None
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(encoding="utf-8", errors="replace")

@@ -63,8 +63,9 @@ WORDS = {
     "en": {"t": "database gateway cache interface server frontend backend staging monitor report "
                 "contract budget customer warehouse model index queue certificate backup domain "
                 "invoice payment search pipeline image container cluster script".split(),
-           "v": "upgrade check migrate restart archive clean record compress delete update publish "
-                "verify review encrypt sync split merge test install notify approve repair".split(),
+           "v": "upgrade check migrate restart archive clean record compress delete update "
+                "publish verify review encrypt sync split merge test install notify approve "
+                "repair".split(),
            "w": "speed stability price version format colour font latency capacity weather coffee "
                 "breakfast travel music film running badminton photography reading english family "
                 "children doctor health sleep train flight hotel restaurant beach mountain garden "

@@ -65,7 +65,8 @@ from pathlib import Path, PurePosixPath
 
 import hermes_lite as core
 from hermes_lite import (ConfigError, DamagedData, FileStore, HermesError, HermesLite, Memory,
-                         NotFound, Operation, Param, Refused, StorageError, UsageError)
+                         NotFound, Operation, Param, Refused, StorageError, UsageError,
+                         other_wordings)
 
 __all__ = ["OPERATIONS", "backup", "doctor", "encrypt", "forget", "reindex", "repair", "restore",
            "scrub", "verify"]
@@ -780,7 +781,7 @@ def forget(memory: HermesLite, *, id: str | None = None, room: str | None = None
         else:
             chosen = _select(memory, **filters)
         for each in chosen:
-            store.remove(each.id, why=why)
+            store.remove(each.id, why=why, also=other_wordings(each.content))
     ids = {each.id for each in chosen} | ({id} if id else set())
     purged, left = _purge(store, ids) if purge else ([], [])
     held = sorted({name for each in ids for name in store.holding(each)} - {*left})
