@@ -759,10 +759,11 @@ _PATTERNS = r"""
 hint = pass|pwd?\b|kennw|secret|token|key|code|pin|tan\b|otp|cvv|cred|auth|bearer|basic|://|schl
     (?:ü|ue)ss|geheim|losung|echo|printf|log\s?in|sign\s?in|user|admin|root|zugang|密|口令|令牌|\\u5|码|凭
     |钥|暗号|助记|登|账|帐|用户|连接|connect|verbind|combination|phrase|mnemonic|sid\b|dsn|cookie|session
-    |private|access|hook|sig|psk|identified|sk-|\s-[pua]|pat\b
+    |private|access|hook|sig|psk|identified|benutzer|konto|anmelde|usr|sk-|\s-[pua]|pat\b
 run = [A-Za-z0-9_\-+/.=]{16}|\$[0-9a-z]{1,8}\$
 label = (?P<password>pass(?:word|wort|phrase|code|key|wd)|pwd|kennwort|geheimzahl|losungswort
-    |mnemonic|identified by|(?:wlan|wifi|wi-fi|netzwerk)[ -]?(?:key|schl(?:ü|ue)ssel)|(?:seed
+    |mnemonic|identified by|mot de passe|(?:wlan|wifi|wi-fi|netzwerk)[ -]?(?:key|code|schl(?:ü
+    |ue)ssel)|(?:seed
     |recovery) phrase|密码|口令|暗号|通行码|密碼|助记词|\\u5bc6\\u7801|\\u53e3\\u4ee4)|(?P<code>pin(?:-?code|码)?
     |tan|otp|cvv|combination|(?:verification|security|access|auth|login|2fa|mfa|otp|sms|one-time
     |confirmation|recovery|unlock|door|gate|alarm|backup|activation|pairing)[ _-]?code|(?:zugangs
@@ -775,7 +776,7 @@ label = (?P<password>pass(?:word|wort|phrase|code|key|wd)|pwd|kennwort|geheimzah
     |webhook|sig|signature|bearer|key|schl(?:ü|ue)ssel)
 tail = (?:[_.\-]?[A-Za-z0-9]{1,40}){0,7}
 # What may stand between a label and its value, the strongest reading first.
-strict = (?:(?P<close>\\*[\"'])|[*`]+)?\]?\)?\s?(?:[(\[][^()\[\]\n]{0,30}[)\]])?(?:\s{0,4}
+strict = (?:(?P<close>\\*[\"'])|[*`]+)?\]?\)?\s?(?:[(\[（][^()\[\]（）\n]{0,30}[)\]）])?(?:\s{0,4}
     (?::\s?&?[a-z]{2,9}\s?=|[:!=?|]?==?[>~]?|:=?|=>|->|\|)|>(?=\S)|(?<=[\"'])\s?,\s?(?=[\\\"'])
     |\s?\((?=[\\\"'])|\s{0,20}[{,]?\s{1,20}(?:value|default|wert|值)\s?[:=])\s{0,40}(?:(?:bearer
     |basic|token|bot|apikey|digest|ssws|negotiate)\s+)?(?:\[\s{0,9}(?=\\*[\"']))?
@@ -783,8 +784,35 @@ copula = (?:s?\s+(?:(?:now|still|currently|jetzt|nun|derzeit|aktuell)\s+)?(?:(?:
     |wurde|is|been|got)\s+)?(?:set|changed|reset|updated|rotated|switched|geändert|gesetzt)?\s?
     (?:to|auf|zu|in|as|with|mit|von|from)|(?:is|was|are|equals|reads|becomes|ist|lautet|war|hei(?:ß
     |ss)t|bleibt|wurde|wird|=)(?:\s+(?:now|still|again|jetzt|nun|wieder|aktuell))?)(?:\s?[:=])?\s+
-    |\s?[已经现在就也暂先被都统一默认临时还我给]{0,6}(?:设置|修改|更改|变更|更新|重置|调整|重设|[改设换变定用填]|叫做?)?(?:的?是|成了?
+    |(?:（[^（）\n]{1,20}）)?\s?[已经现在就也暂先被都统一默认临时还我给]{0,6}(?:设置|修改|更改|变更|更新|重置|调整|重设|[改设换变定用填]
+    |叫做?)?(?:的?是|成了?
     |[为到叫填用从由=])[\s:]{0,9}|'s\s+)
+# Whose it is, up to five words, and then a colon or a copula: Passwort von Anna: X.
+qualified = (?:s|'s)?[ \t]{1,3}(?P<who>(?P<prep>(?:for|of|on|in|at|to|from|der|des|für|von|vom|zu
+    |zum|zur|im|am|beim?|auf|de|du|pour|my|our|(?:m|d)eine[rs]|unsere[rs])\s|d')?(?!(?:is|was|are
+    |has|ist|war|wurde|lautet|wird|muss|must|should|as|with|now|bleibt|hei(?:ß|ss)t|and|und|or|oder
+    |not|nicht)\s)[^\s:=,;!?\"|/\x00]{1,24}(?:[ \t][^\s:=,;!?\"|/\x00]{1,24}){0,5}?)(?:[ \t]{0,2}
+    (?P<colon>[:=])(?:\s{1,4}|(?![\s/\d=]))|\s(?:is|ist|lautet|was|war|hei(?:ß|ss)t)(?:\s(?:now
+    |jetzt|nun))?\s?(?::\s?|\s))
+unnamed = .*(?:chang|set|ge(?:ändert|setzt)|updat|rotat|switch|ändern|vergess|forgot|oubli
+    |ing\b(?<!staging)|polic|polit|manage|field|feld|rule|regel|hint|hinweis|tips?\b|check|test\b
+    |prompt|help|hilf|type|requir|status|storage|speich|länge|stärke|strength|length|login|auth
+    |encrypt|verschl|entry|owner|prüf|eingab|schutz|protect|input|form\b|hash|count|limit|expir
+    |ablauf|usage|error|fehl|fail|note|notiz|info|page|seite|box|dialog|valid|format|option|is\b
+    |are\b|ist\b|was\b|must|sind\b|wird|muss|en$)
+told = .*\b(?:changed|set|geändert|gesetzt|updated|rotated|switched|reset|will|liegt|steht|läuft
+    |sent|is|are|was|must|muss|wird|sind|ist|plain\w*|klartext|config|german|english|french|deutsch
+    |englisch)\b
+scrambled = (?=[A-Za-z]{8,64}$)(?:.*?[a-z][A-Z]{1,2}[a-z]{1,2}[A-Z]|.*?[a-z][A-Z].*?[a-z][A-Z]{2}
+    |.*?[A-Z]{2}[a-z].{0,9}[A-Z]{2}|.*?[a-z][A-Z]{2}[a-z]|[a-z]{1,3}[A-Z][a-z]{0,2}[A-Z]
+    |.*?[b-df-hj-np-tv-xzB-DF-HJ-NP-TV-XZ]{6})
+phrase = (?:s?\s?(?P<colon>[:=]|->)|\s+(?:is|ist|lautet|was|war|are|hei(?:ß
+    |ss)t)\s?:?)\s{1,4}(?P<value>[^\W\d_]{2,15}(?:[ ][^\W\d_]{2,15}){2,24})[.!]?(?:\s{0,3}(?=\n)
+    |\s{0,9}$|(?<=[.!])\s)
+account = \b(?:(?:log-?in|sign-?in|zugang|zugangsdaten|anmeldung|anmeldedaten|creds|credentials?
+    |account|konto)(?:\s?[:=])?\s{1,3}(?:is\s|ist\s)?|(?:user|username|usr|benutzer
+    |login)(?:\s?[:=])?\s)(?P<name>[\w.@\-]{2,40})(?:\s/\s|[,;]?\s(?:pass|pw|pwd
+    |passw)(?:\s?[:=])?\s)(?P<value>[^\s\"'`,;|/\x00]{3,64})
 filled = (?:s?\s+\(?(?:for|of|to|on|in|from|at|my|our|der|des|für|vom|von|zum|zur|im|am|beim|auf
     |zu)\s[^\n.,;:!?=]{1,48}?(?:\s(?:is|was|ist|lautet|war|hei(?:ß|ss)t|wurde|has been)\s(?:(?:now
     |still|changed|set|reset|updated|jetzt|nun)\s)?(?:(?:to|auf|zu)\s)?|\s?[:=])
@@ -802,6 +830,7 @@ bare = (?:[^\s\"'`<，。；、！？（）】》\u4e00-\u9fff\x00\\,;&]|<(?!/)|
 scalar = [^\s\"'\[\]{},()\x00]{0,999}
 spaced = (?:[a-z0-9]{4}[ -]){3,7}[a-z0-9]{4}(?![\w-])|[a-z]{3,9}(?: [a-z]{3,9}){11,23}(?![\w-])
 han = [\u4e00-\u9fff]{4,12}(?=[\s，。；！,;.]|$)
+    |[\u4e00-\u9fff]{2,12}(?=[A-Za-z_]{0,20}\d)[\w!@#$%&*]{2,24}(?=[\s，。；！,;.]|$)
 # Values that name, describe or stand for a secret without being one (in lower case).
 void = [\W_]*$|x{4,}$|[<\[{][^<>{}\[\]]*[>\]}]$|[<\[{]{2}|\$[{(]|\$[a-z_]+(?:$|\[|->)|%\w+%$
     |![a-z]+$|(?:[a-z_\- ]*[_\- ])?your[_\- ]|my[_-](?:secret|token|api|pass)|[a-z_\-]+_here$
@@ -809,8 +838,11 @@ void = [\W_]*$|x{4,}$|[<\[{][^<>{}\[\]]*[>\]}]$|[<\[{]{2}|\$[{(]|\$[a-z_]+(?:$|\
     |[a-z_]*(?:passwor[dt]|passwd|pwd|token|secret|_key|apikey)[a-z_]*$|[a-z]:\\
     |[a-z]{2,9}://[^@]*$|(?:~|\.{1,2})?(?:/[a-z_.\-][\w.\-]{0,30}){1,20}/?$|\d{1,4}(?:-[a-z]{3,12}
     |ms|[smhdx]|min|sec|days?|tage|[kmg]b?|px|bit|fa)$|v?\d+(?:\.\d+)+$|\d+%$|[\w./\-]{1,200}\.
-    (?:txt|json|ya?ml|env|py|[jt]sx?|md|pem|key|go|rs|toml|ini|cfg|sh|log|html?|kdbx)$
-    |\d{4}[-/.]\d\d?[-/.]\d\d?$|\d\d?[:.]\d\d?|(?:aes|rsa|sha|md|[hrpe]s|ed|erc|bep|utf|base|oauth
+    (?:txt|jsonl?|ya?ml|env|py|[jt]sx?|md|pem|key|go|rs|toml|ini|cfg|sh|log|html?|kdbx|tar|[gx]z
+    |t[gx]z|bz2
+    |zip|7z|bak|db|csv|tsv|pyc|sqlite3?|lock|pdf|png|jpe?g)$|mem_\d{8}_\d{6}_[0-9a-f]{4,12}$
+    |\d{4}[-/.]\d\d?[-/.]\d\d?(?:t\d\d:\d\d[\d:.,+\-z]{0,24})?$|\d\d?[:.]\d\d?|(?:aes|rsa|sha|md
+    |[hrpe]s|ed|erc|bep|utf|base|oauth
     |ipv|http|tls|pkcs|rfc|iso|gpt|argon|web|pbkdf|p|k|x|fido|ecdsa|scrypt)[-_ ]?\d{1,4}[a-z]{0,2}$
 ui_words = enter|please|required|must|should|invalid|your|\bthe\b|\bis\b|\bnot\b|passw|key
 prose = [ \t]+[\w(]|[ \t]*[\u4e00-\u9fff]
@@ -884,7 +916,30 @@ state = wrong weak strong correct safe secure long short blank gone lost old new
     above unknown public private secret fine ok okay good bad simple easy hard same enough unique
     due ready set on off it that up out back mine patience everything richtig lang kurz neu alt
     geheim weg gleich bekannt schwach stark nötig pflicht da hier leicht schwer sicher unsicher
-    schlecht gut egal meins
+    schlecht gut egal meins kennwort avoid valid active done nein ja folgt unbekannt erledigt keine
+    keiner keins docs
+    bitte none same tbd later später fehlt läuft bcrypt argon2 keyring weekly monthly
+function = is was are be been has have must should may can will not no never the a an of to in on
+    at by for
+    with from as and or but if then when than that this these those it its you your my our we they
+    please
+    choose see ask use every each some any one all none here there very too still only also more
+    less
+    enough long short words characters letters minimum contain contains never ist war sind wird
+    wurde
+    werden worden geworden hat haben muss müssen soll sollte darf kann nicht nie kein keine der die
+    das den
+    dem des ein eine einen und oder aber wenn dann als dass dies diese es sie er wir ihr ich man
+    bitte siehe
+    nur auch noch schon sehr zu im in am an auf aus bei mit nach von vom für über unter vor hier
+    dort jeder
+    jede alle wörter zeichen buchstaben mindestens
+table = user users username name names login host account service server benutzer benutzername
+    konto dienst
+    email mail system site device gerät url who wer 用户 用户名 账号 名称 姓名 主机 系统 服务
+page = page form screen button flow seite maske logout signup register view dialog endpoint route
+    handler
+    menu test tests error errors
 id = req msg call run file chatcmpl toolu thread asst session sess user cus evt pi ch in sub price
     trace span img image sha sha1 sha256 sha512 md5 commit build mem id uuid doc org proj vs batch
     resp rs fc conv job task node pod container blob git rev asset chunk page v item order tx txn
@@ -892,6 +947,9 @@ id = req msg call run file chatcmpl toolu thread asst session sess user cus evt 
 keyish = sk rk pk key tok token pat secret api auth live test prod access cred pw sa
 """
 _BUSY_HAN = frozenset("请不必的了是在须需未已忘错重填输找改过默认位无用于和与或有太为后前会被同我你他字数")
+_ASK_HAN = frozenset("请不必须未忘错重见看问第至少于默位长")
+# Marks that show nothing (soft hyphen, zero width, direction): left out before anything is matched.
+_UNSEEN = re.compile("[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
 _PERSONAL = ("id_number", "bank_card", "phone")
 _SHORT = ("pass", "pw", "psk")
 
@@ -1006,6 +1064,14 @@ def _folded(text: str) -> str:
 
 
 def _find(text: str, extra: tuple, personal: str | None) -> list[_Span]:
+    if text.isascii() or not _UNSEEN.search(text):
+        return _find_seen(text, extra, personal)
+    places = [at for at, c in enumerate(text) if not _UNSEEN.match(c)]
+    spans = _find_seen(_UNSEEN.sub("", text), extra, personal)
+    return [span._replace(start=places[span.start], end=places[span.end - 1] + 1) for span in spans]
+
+
+def _find_seen(text: str, extra: tuple, personal: str | None) -> list[_Span]:
     if "[已脱敏:" in text:    # NUL matches nothing below: a placeholder is never read as a value
         text = _rx("placeholder").sub(lambda m: "\0" * len(m[0]), text)
     s = _folded(text)
@@ -1025,6 +1091,8 @@ def _find(text: str, extra: tuple, personal: str | None) -> list[_Span]:
         spans += _shaped(s, text)
         spans += _in_options(s, low)
         spans += _labelled(s, low)
+        spans += _in_accounts(s, low)
+        spans += _in_tables(s, low)
         spans += _nearby(_masked(s, spans), low)
     return _merged(spans)
 
@@ -1167,7 +1235,8 @@ def _is_word(s: str, m: re.Match[str]) -> bool:
     before, first, after = s[m.start() - 1:m.start()], s[m.start()], s[m.end():m.end() + 1]
     hump = first.isupper() and before.islower()
     glued = (before + first).isascii() and before.isalnum() and not hump
-    glued = glued or (after.isascii() and after.islower())
+    plural = m[0].endswith("code") and re.match("[sS](?![A-Za-z])", s[m.end():m.end() + 2])
+    glued = glued or (after.isascii() and after.islower() and not plural)
     head = re.search(r"([a-z]+)[ _.\-]?$", s[max(0, m.start() - 16):m.start()].lower())
     short = m.lastgroup in ("weak", "code") or m[0] in _SHORT
     return not (glued and short) and not (head and head[1] in _words("head"))
@@ -1190,6 +1259,20 @@ def _after_label(s: str, low: str, m: re.Match[str]) -> _Span | None:
     flag = re.search(r"(?:^|\s)--?[\w\-]{0,30}$", before) is not None
     shut = s[at:at + 1] in ("\"", "'", "\\") and re.search(    # it ends a quote around the label
         r"[\"'][^\"'\n]{0,30}$", before)
+    if not shut and kind == "password" and (span := _phrase(s, low, m, at)):
+        return span
+    who = None if shut or zh or m[0] == "identified by" or (
+            kind not in ("password", "token", "api_key") and m[0] != "pw") or (
+        words not in ("", "s")) else _rx("qualified").match(low, at)
+    mine = "password" if m[0] == "pw" else kind
+    if who and not who["prep"] and (not who["colon"] or mine != "password"
+                                    or who["who"].count(" ") > 1):
+        who = None
+    if who and not _rx("told" if who["prep"] else "unnamed").match(who["who"]):
+        if s[who.end():who.end() + 1] == "\0":
+            return None
+        if span := _of_someone(s, who, mine):
+            return span
     for mode in ("strict",) if shut else ("strict", "copula", "filled", "gap"):
         sep = _rx(mode).match(low, at)
         if not sep or (mode == "filled" and _rx("unlike").search(sep[0])):
@@ -1199,8 +1282,86 @@ def _after_label(s: str, low: str, m: re.Match[str]) -> _Span | None:
         if m[0] in _SHORT and (clear or (mode == "copula" and m[0] != "pass")):
             sure = "password"
         if span := _value(s, sep, sure, "strict" if clear else mode, zh=zh, flag=flag):
+            if who and who["prep"] and span.end <= who.end("who") and (
+                    not _is_mixed(s[span.start:span.end])):
+                return None    # it is whose the secret is
             return span
     return None
+
+
+def _of_someone(s: str, who: re.Match[str], kind: str) -> _Span | None:
+    """The value after a label and its qualifier, as in "Passwort von Anna: X"."""
+    if kind == "password":
+        return _value(s, who, kind, "strict" if who["colon"] else "copula", zh=False, flag=False)
+    start, end, _ = _bounds(s, who.end(), kind, "strict")
+    return _Span(start, end, "") if _is_scrambled(s[start:end]) else None
+
+
+def _phrase(s: str, low: str, m: re.Match[str], at: int) -> _Span | None:
+    """A secret of several words to the end of the line or sentence, none a function word."""
+    found = _rx("phrase").match(low, at)
+    words = found["value"].split(" ") if found else []
+    value = s[slice(*found.span("value"))] if found else ""
+    clear = m[0] in ("passphrase", "mnemonic", "seed phrase", "recovery phrase", "助记词")
+    if len(words) < (3 if clear else 4) or not (clear or value == value.lower()) or (
+            _words("function").intersection(words)) or (not (clear and found["colon"]) and (
+                words[0] in _words("state") | _words("value") or _rx("state").match(words[0]))):
+        return None
+    return _Span(*found.span("value"), "")
+
+
+def _is_scrambled(value: str) -> bool:
+    """Letters only, with capitals or consonants as no word has them."""
+    return _rx("scrambled").match(value) is not None
+
+
+def _in_accounts(s: str, low: str) -> Iterator[_Span]:
+    """A user name and then the password: login bob / X, user bob pass X."""
+    for m in _rx("account").finditer(low):
+        start, end = m.span("value")
+        value = s[start:end].rstrip("." if _is_mixed(s[start:end]) else ".:!?")
+        end = start + len(value)
+        closed = not _rx("prose").match(s, end) and s[end:end + 2] != " /"
+        if _is_void(value) or _words("page").intersection((m["name"], value.lower())) or (
+                m["name"] in _words("function")):
+            continue
+        mixed = _is_mixed(value) and len(value) > 4 and value[0] != "@"
+        if mixed or _is_scrambled(value) or (
+                closed and len(value) > 7 and value.isalpha() and _is_secret_word(
+                    value, "password", "strict", zh=False, assigned=False)):
+            yield _Span(start, end, "password")
+
+
+def _in_tables(s: str, low: str) -> Iterator[_Span]:
+    """Markdown tables: what stands below a header cell that is a label."""
+    if "|" not in s or "--" not in s:
+        return
+    at, last, columns, named = 0, "", {}, False
+    for line in low.split("\n"):
+        cells = line.split("|")
+        if len(cells) < 2:
+            columns = {}
+        elif "--" in line and not line.strip(" \t\r|:-"):
+            heads = [cell.strip(" \t\r*_`\"'") for cell in last.split("|")]
+            columns = {i: m.lastgroup for i, head in enumerate(heads) if len(head) < 25
+                       and (m := _rx("label").search(head)) and m.lastgroup != "weak"
+                       and not _rx("unlike").search(head) and not m.end() + 2 < len(head)}
+            named = not _words("table").isdisjoint(heads)
+        elif columns:
+            begin = at
+            for i, cell in enumerate(cells):
+                value = s[begin:begin + len(cell)].strip(" \t\r*`\"'")
+                if i in columns and value and "\0" not in value and not _is_void(value):
+                    start = s.index(value, begin)
+                    own = columns[i] == "password"
+                    if " " not in value and (
+                            _is_secret(value, columns[i], "copula", quoted=False)
+                            or _is_scrambled(value) or (own and named and _is_secret_word(
+                                value, "password", "strict", zh=False, assigned=False))):
+                        yield _Span(start, start + len(value), columns[i])
+                begin += len(cell) + 1
+        at += len(line) + 1
+        last = line
 
 
 def _value(s: str, sep: re.Match[str], kind: str, mode: str, *,
@@ -1216,8 +1377,10 @@ def _value(s: str, sep: re.Match[str], kind: str, mode: str, *,
         return None
     assigned = flag or sep[0][-1:] == "="
     closed = not _rx("prose").match(after) or (assigned and after[:1] < "\u3000")
-    if not _is_secret(value, kind, mode, quoted=quoted):
-        if not closed or not _is_secret_word(value, kind, mode, zh=zh, assigned=assigned):
+    cell = "|" in sep[0] and "||" not in sep[0]    # of a table: only what looks like a secret
+    if not _is_secret(value, kind, mode, quoted=quoted and not cell) and not (
+            kind == "password" and _is_scrambled(value)):
+        if cell or not closed or not _is_secret_word(value, kind, mode, zh=zh, assigned=assigned):
             return None
     number = not quoted and re.fullmatch(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?", value)
     return _Span(start, end, "", close if number else "")
@@ -1236,7 +1399,8 @@ def _bounds(s: str, at: int, kind: str, mode: str) -> tuple[int, int, bool]:
     m = _rx("bare").match(s, at)
     if not m:
         m = _rx("han").match(s, at) if clear and kind == "password" else None
-        return at, m.end() if m and not _BUSY_HAN.intersection(m[0]) else at, False
+        busy = _ASK_HAN if m and re.search(r"\d", m[0]) else _BUSY_HAN
+        return at, m.end() if m and not busy.intersection(m[0]) else at, False
     value = m[0]
     while value and (value[-1] in ".:" or _is_outer(value, s[max(0, at - 200):at])):
         value = value[:-1]
@@ -1322,7 +1486,8 @@ def _before_label(s: str, low: str, m: re.Match[str]) -> _Span | None:
             continue
         start, end = (left + at for at in word.span(str(word.lastgroup)))
         value = s[start:end]
-        good = word["quoted"] or (_is_mixed(value) and re.search(r"\d", value))
+        file = re.search(r"/.*\.\w{1,5}$|^\.{0,2}/", value)
+        good = word["quoted"] or (not file and _is_mixed(value) and re.search(r"\d", value))
         if good and not _is_void(value) and (m.lastgroup != "weak" or _is_random(value)):
             return _Span(start, end, "")
     return None
@@ -4425,7 +4590,7 @@ class FileStore:
             try:
                 data = path.read_bytes()
                 content = from_json(data)
-                if content.pop("crc") != zlib.crc32(to_json(content)):
+                if content.pop("crc", None) not in (None, zlib.crc32(to_json(content))):
                     raise ValueError("checksum")
                 self._tombs = {str(mark): {name: str(tomb[name]) for name in ("id", "why", "at")}
                                for mark, tomb in content["tombstones"].items()}

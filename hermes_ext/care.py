@@ -58,6 +58,7 @@ import shutil
 import tarfile
 import time
 import types
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -323,7 +324,7 @@ def scrub(memory: HermesLite, *, dry_run: bool = False) -> Scrubbed:
             scrubber.labels = {}
         for mark, tomb in store._tombs.items():
             if not dry_run and (why := scrubber.text(tomb["why"])) != tomb["why"]:
-                store._do(["del", tomb["id"], mark, {**tomb, "why": why}])
+                store._do(["del", tomb["id"], [mark], {**tomb, "why": why}])
     with contextlib.nullcontext() if dry_run else store.transaction():
         if not dry_run:
             _remove(_leftovers(store.root))
@@ -390,8 +391,11 @@ class _Scrubber:
         content = core.from_json(data)
         fixed = {mark: {**tomb, "why": self.text(tomb["why"])}
                  for mark, tomb in content["tombstones"].items()}
-        return data if fixed == content["tombstones"] else core.to_json(
-            {**content, "tombstones": fixed})
+        if fixed == content["tombstones"]:
+            return data
+        body = {**content, "tombstones": fixed}
+        body.pop("crc", None)
+        return core.to_json({**body, "crc": zlib.crc32(core.to_json(body))})
 
 
 # The manifest is made anew; redaction would take the patterns in config.yaml for secrets.
@@ -711,7 +715,7 @@ def _merge_tombs(memory: HermesLite, held: _Held, wanted: Mapping[str, Memory]) 
     for mark, tomb in held.tombs.items():
         if mark not in store._tombs and mark not in living and tomb["id"] not in {
                 *store._rows, *wanted}:
-            store._do(["del", tomb["id"], mark, {**tomb, "why": memory._clean(tomb["why"])}])
+            store._do(["del", tomb["id"], [mark], {**tomb, "why": memory._clean(tomb["why"])}])
 
 
 # =============================================================================
