@@ -4939,6 +4939,187 @@ class Processes(Case):
             self.assertFalse(self.root.exists(), words)
 
 
+class Context(unittest.TestCase):
+    """What stands beside a note, who says it and on which day count in recall."""
+
+    HOW = {"neighbours": 0.3, "share": 0.3, "speaker": 0.7}
+
+    def index(self, *texts, cues=False):
+        index = h.BM25Index(tokenize=lambda text: h.tokenize_terms(text, cues=cues))
+        for number, text in enumerate(texts):
+            index.add(f"n{number}", text)
+        return index
+
+    def order(self, index, query, source, **how):
+        found = index.in_context(query, index.search(query), source=source.get,
+                                 **{**self.HOW, **how})
+        return [key for key, _ in found]
+
+    def test_the_answer_beside_the_question_is_found_without_a_word_of_it(self):
+        index = self.index("do you paint", "yes, blue ones", "far away", "x", "y", "z", "other")
+        one = dict.fromkeys((f"n{n}" for n in range(7)), "talk")
+        found = self.order(index, "paint", one)
+        self.assertEqual(found, ["n0", "n1", "n2", "n3"])
+        self.assertEqual(self.order(index, "paint", {}), ["n0"])
+        self.assertEqual(self.order(index, "paint", {**one, "n1": "elsewhere"}),
+                         ["n0", "n2", "n3"])
+
+    def test_a_removed_note_is_no_neighbour(self):
+        index = self.index("do you paint", "yes, blue ones", "far away")
+        index.remove("n1")
+        self.assertEqual(self.order(index, "paint", dict.fromkeys(("n0", "n1", "n2"), "t")),
+                         ["n0", "n2"])
+
+    def test_scores_beside_are_those_of_a_search(self):
+        index = self.index("red red fish", "one red", "red red red bird sings", "no")
+        plain = dict(index.search("red bird"))
+        find = h._Find(index, index._weigh("red bird"), None, {})
+        for doc, score in find.scores(range(4)).items():
+            self.assertAlmostEqual(score, plain.get(f"n{doc}", 0.0))
+
+    def test_a_source_with_more_good_notes_comes_first(self):
+        index = self.index("fish", "gap", "fish", "more fish of it", "and fish there")
+        source = {"n0": "one", "n2": "two", "n3": "two", "n4": "two"}
+        self.assertEqual(self.order(index, "fish", source, neighbours=0)[0], "n2")
+        self.assertEqual(self.order(index, "fish", source, neighbours=0, share=0)[0], "n2")
+        self.assertEqual(self.order(index, "fish", {}, share=0)[:2], ["n2", "n0"])
+
+    def test_what_the_named_one_says_counts_more(self):
+        texts = ("Joe: Mel did run", "Mel: i did run", "用户: i did run far")
+        index = self.index(*texts, cues=True)
+        self.assertEqual(self.order(index, "run mel", {})[0], "n1")
+        self.assertEqual(self.order(index, "did i run", {})[0], "n2")
+        self.assertNotEqual(self.order(index, "did i run", {}, speaker=0)[0], "n2")
+
+    def test_a_day_is_found_however_it_is_written(self):
+        for text in ("2026-04-27", "4月27日", "4 月 27 号", "April 27", "27. April", "apr 27th",
+                     "the 27th of April", "27 Apr"):
+            self.assertIn("@4-27", h.cues_of(text.lower()), text)
+        for text in ("4月", "april", "1.4.27", "2026-04", "marathon 27"):
+            self.assertEqual(h.cues_of(text), [], text)
+        self.assertEqual(h.cues_of("http://host"), [])
+
+    def test_stop_words_do_not_count_unless_they_are_all_there_is(self):
+        self.assertEqual(h.query_terms(["what", "is", "port"]), ["port"])
+        self.assertEqual(h.query_terms(["who", "are", "you"]), ["who", "are", "you"])
+        self.assertEqual(h.query_terms(["的", "端", "端口", "是的"]), ["端", "端口"])
+        self.assertEqual(h.query_terms(["what's", "war", "die", "us"]), ["war", "die", "us"])
+
+    def test_recall_reads_the_source_and_the_room_of_neighbours(self):
+        root = self.enterContext(tempfile.TemporaryDirectory()) if hasattr(
+            self, "enterContext") else tempfile.mkdtemp()
+        with h.HermesLite(root, config=h.Config({}, environ={})) as memory:
+            memory.remember("do you like painting", source='a "quoted, source": x')
+            memory.remember("yes, sunsets in orange", source='a "quoted, source": x')
+            memory.remember("blue is cold", source="other")
+            memory.remember("tabs, never blanks", source='a "quoted, source": x',
+                            category="preference")
+            self.assertEqual(len(memory.recall("painting")), 3)
+            self.assertEqual(len(memory.recall("painting", room="events")), 2)
+
+    def test_minmax_fuses_by_part_of_the_best_score(self):
+        fused = h.minmax_merge([([("a", 4.0), ("b", 2.0)], 0.9), ([("b", 0.8), ("c", 0.4)], 0.1),
+                              ([("d", 0.0), ("c", 0.0)], 0.1)])
+        self.assertEqual([name for name, _ in fused][:2], ["a", "b"])
+        self.assertEqual({name: round(score, 6) for name, score in fused},
+                         {"a": 0.9, "b": 0.55, "c": 0.1, "d": 0.1})
+        self.assertEqual(h.minmax_merge([]), [])
+
+
+class Attacked(Case):
+    """Inputs that once broke the store, or slipped through, with their right answers."""
+
+    def test_a_field_that_no_file_can_hold_never_reaches_the_journal(self):
+        memory = self.open()
+        memory.remember("an earlier good note about whales")
+        for more in ({"meta": "tag"}, {"meta": 5}, {"meta": {"a": b"x"}}, {"meta": {"a": {1}}},
+                     {"tags": None}, {"tags": 5}, {"expires_at": 5}):
+            with self.subTest(more), self.assertRaises(UsageError):
+                memory.remember("x note", **more)
+        self.assertEqual([m.content for m in self.open().list()],
+                         ["an earlier good note about whales"])
+        tagged = memory.remember("a tagged note", tags="red, #blue")
+        self.assertEqual(memory.get(tagged.id).tags, ("red", "blue"))
+
+    def large(self) -> Path:
+        """A store that keeps its journal, as one above 256 KiB does; return the journal."""
+        for patch in (mock.patch.multiple(h, _FOLD_AT_ONCE=0, _FOLD_ON_CLOSE=0),
+                      mock.patch.object(h.FileStore, "_is_long", lambda store: False)):
+            patch.start()
+            self.addCleanup(patch.stop)
+        with self.open() as memory:
+            memory.remember("first note about whales")
+        memory.remember("second note about ships")
+        memory.remember("third note about trains")
+        return self.root / "index.journal"
+
+    def test_a_damaged_journal_is_set_aside_and_mended_from_the_mirror(self):
+        journal = self.large()
+        whole = journal.read_bytes()
+        for place in (len(whole) - 1, len(whole) - 20, 12, whole.index(b"\n")):
+            damaged = bytearray(whole)
+            damaged[place] ^= 1
+            journal.write_bytes(damaged)
+            memory = self.open()
+            memory.remember(f"a later note {place * 7919}")
+            self.assertLessEqual({"first note about whales", "second note about ships",
+                                  "third note about trains"}, {m.content for m in memory.list()})
+            journal.write_bytes(whole)
+        self.assertTrue(list(self.root.glob("index.journal.damaged-*")))
+
+    def test_other_wordings_of_what_was_forgotten_stay_away(self):
+        memory = self.open()
+        text = "We decided to use Quorvax77 for the message broker of billing"
+        memory.forget(memory.remember(text).id)
+        self.assertEqual([why for _, why in memory.digest("用户: " + text, apply=True).refused],
+                         ["forgotten"])
+        for other in (f"{text}.", f"- {text}", f'"{text}"', text.upper(), f"decision: {text}!"):
+            with self.subTest(other), self.assertRaises(Refused):
+                memory.remember(other, deliberate=False)
+        self.assertIn("because you asked", memory.remember(text + ".").warnings[0])
+        self.assertFalse(memory.remember(text, deliberate=False).created)
+
+    def test_a_flipped_bit_in_the_tombstones_is_seen_and_the_copy_serves(self):
+        memory = self.open()
+        text = "the forgotten note about the harbour"
+        memory.forget(memory.remember(text).id, why="password is Tulpe4471!")
+        path = self.root / "tombstones.json"
+        self.assertNotIn(b"Tulpe4471", path.read_bytes())
+        data = bytearray(path.read_bytes())
+        data[data.index(b'"key": "') + 10] ^= 1
+        path.write_bytes(data)
+        fresh = self.open()
+        with self.assertRaises(Refused):
+            fresh.remember(text, deliberate=False)
+
+    def test_a_flipped_bit_in_a_search_index_is_seen(self):
+        with self.open() as memory:
+            for note in NOTES:
+                memory.remember(note)
+            memory.recall(NOTES[1])
+        for name in ("twins.bin", "grams.bin", "words.bin"):
+            path = self.root / ".search" / name
+            whole = path.read_bytes()
+            for place in range(0, len(whole), max(1, len(whole) // 40)):
+                damaged = bytearray(whole)
+                damaged[place] ^= 1
+                with self.subTest(name, place=place), self.assertRaises(ValueError):
+                    {"twins.bin": h.DuplicateIndex, "grams.bin": h.GramIndex,
+                     "words.bin": h.BM25Index}[name].load(bytes(damaged))
+
+    def test_closed_streams_and_odd_settings_get_a_sentence(self):
+        self.root.mkdir(parents=True, exist_ok=True)
+        for text in ('{"systems": {"vault": null}}', '{"systems": {"nobody": {}}}',
+                     '{"rooms": {"prefs": "long"}}'):
+            (self.root / "config.yaml").write_text(text)
+            done = call("--root", self.root, "stats")
+            self.assertEqual((done.code, done.err.count("\n")), (3, 1), done)
+        (self.root / "config.yaml").unlink()
+        done = subprocess.run(f'"{sys.executable}" "{CORE}" --root "{self.root}" remember - <&-',
+                              shell=True, capture_output=True, text=True)
+        self.assertEqual((done.returncode, "Traceback" in done.stderr), (2, False), done)
+
+
 class Readme(Case):
     text = (HERE / "README.md").read_text("utf-8") if (HERE / "README.md").exists() else ""
     blocks = re.findall(r"^```(\w+)\n(.*?)^```$", text, re.M | re.S)
