@@ -756,7 +756,7 @@ def find_root(root: str | os.PathLike | None = None, *,
 # case, which spares re.IGNORECASE and its slow tables.
 _PATTERNS = r"""
 # A text with neither of the first two has nothing to hide.
-hint = pass|pwd?\b|kennw|secret|token|key|code|pin|tan\b|otp|cvv|cred|auth|bearer|basic|://|schl
+hint = p/w|openssl|pass|pwd?\b|kennw|secret|token|key|code|pin|tan\b|otp|cvv|cred|auth|bearer|basic|://|schl
     (?:ü|ue)ss|geheim|losung|echo|printf|log\s?in|sign\s?in|user|admin|root|zugang|密|口令|令牌|\\u5|码|凭
     |钥|暗号|助记|登|账|帐|用户|连接|connect|verbind|combination|phrase|mnemonic|sid\b|dsn|cookie|session
     |private|access|hook|sig|psk|identified|benutzer|konto|anmelde|usr|sk-|\s-[pua]|pat\b
@@ -989,6 +989,29 @@ class _Folds(dict):
 _FOLDS = _Folds({ord(c): '"' for c in "“”„‟「」『』«»＂"} | {ord(c): "'" for c in "‘’‚‛"})
 
 
+# Forms of whole phrases, in the two shapes of `check_rules`; each value has a digit or a mark.
+_WORD_FOR_IT = r"(?:passwor[dt]|kennwort|passphrase|密码|口令|密钥|token|secret|api[ _-]?key)"
+_FORMS = (
+    rf"(\*\*[^*\n]{{0,30}}?{_WORD_FOR_IT}[^*\n:：]{{0,20}}[:：]\*\*\s{{0,4}})"
+    r"((?=\S{0,80}[\d!#$%&@])\S{4,256})",
+    rf"({_WORD_FOR_IT}[\w.\-]{{0,20}}\s?:\s?[|>][+\-]?[ \t]{{0,9}}\n\s{{1,20}})(\S{{6,256}})",
+    rf"((?:^|\n){_WORD_FOR_IT}[ \t]{{0,9}}\n{{1,3}})"
+    r"((?=\S{0,80}\d)(?=\S{0,80}[A-Za-z])\S{6,256})(?=\s{0,9}(?:\n|$))",
+    r"((?<![A-Za-z])\w{1,20}_pass(?:word)?[ \t]{1,4})((?=\S{0,80}\d)\S{5,256})",
+    r"(passwor[dt]\s(?:(?:was|wurde|has been)\s)?(?:changed\s|geändert\s)?(?:from|von)\s\S{1,64}"
+    r"\s(?:to|auf|zu)\s)((?=\S{0,80}\d)\S{5,256})",
+    r"(passwor[dt],?\s(?:it is|it's|es ist|und zwar)\s)((?=\S{0,80}\d)\S{5,256})",
+    r"((?:log ?in|sign ?in|einloggen|anmelden)\b[^\n]{0,40}?\s(?:with|mit)\s)"
+    r"((?=\S{0,80}\d)(?=\S{0,80}[!#$%^&*])\S{6,256})",
+    r"((?<![\w.\-/])(?:root|admin|postgres):)((?=[^\s@/]{0,80}\d)[^\s@/]{6,128})(?=@[\w.\-]{3})",
+    r"((?<!\w)p/w[ :=]{1,3})(\S{5,256})",
+    r"((?:wiederherstellungs|bestätigungs|freischalt)codes?\s?[:=]\s?)([\w\-]{4,64})",
+    r"((?<!\w)(?:zip\s[^\n]{0,80}?-P\s|7za?\s[^\n]{0,80}?\s-p|openssl\s[^\n]{0,80}?\s-k\s))"
+    r"((?=\S{0,80}\d)\S{5,256})",
+    r"((?<![A-Za-z0-9_])(?:sbp|sgp|bkua|rubygems|do[opr]_v1)_[0-9a-f]{32,128}(?![A-Za-z0-9_]))",
+)
+
+
 def redact(text: str, *, rules: Sequence[str] = (), personal: str | None = None,
            key: bytes = b"") -> tuple[str, tuple[str, ...]]:
     """Hide every credential as ``[已脱敏:label]``; return the text and the labels in order of use.
@@ -1079,12 +1102,13 @@ def _find_seen(text: str, extra: tuple, personal: str | None) -> list[_Span]:
     if len(low) != len(s):    # a few capitals grow when lowered (U+0130)
         low = "".join(c.lower() if len(c.lower()) == 1 else c for c in s)
     spans: list[_Span] = []
-    for rule, label in extra:
+    hinted = _rx("hint").search(low) or _rx("run").search(s)
+    for rule, label in (*extra, *_extra_rules(_FORMS if hinted else ())):
         found = (m.span(2 if rule.groups == 2 else 0) for m in rule.finditer(text))
         spans += (_Span(*span, label) for span in found if "\0" not in text[slice(*span)])
     if personal:
         spans += _personal(s)
-    if _rx("hint").search(low) or _rx("run").search(s):
+    if hinted:
         spans += _pem(s)
         spans += _in_urls(s)
         s, low, text = (_masked(t, spans) for t in (s, low, text))
@@ -1227,7 +1251,8 @@ def _labelled(s: str, low: str) -> Iterator[_Span]:
         if m.start() >= done and _is_word(s, m):
             if span := _after_label(s, low, m) or _before_label(s, low, m):
                 done = span.end
-                yield span._replace(label="api_key" if m.lastgroup == "weak" else str(m.lastgroup))
+                kind = "api_key" if m.lastgroup == "weak" else str(m.lastgroup)
+                yield span._replace(label="password" if m[0] in _SHORT else kind)
 
 
 def _is_word(s: str, m: re.Match[str]) -> bool:
@@ -1294,7 +1319,8 @@ def _of_someone(s: str, who: re.Match[str], kind: str) -> _Span | None:
     if kind == "password":
         return _value(s, who, kind, "strict" if who["colon"] else "copula", zh=False, flag=False)
     start, end, _ = _bounds(s, who.end(), kind, "strict")
-    return _Span(start, end, "") if _is_scrambled(s[start:end]) else None
+    value = re.sub(r"\d", "", s[start:end])
+    return _Span(start, end, "") if _is_scrambled(value) else None
 
 
 def _phrase(s: str, low: str, m: re.Match[str], at: int) -> _Span | None:
@@ -1325,8 +1351,7 @@ def _in_accounts(s: str, low: str) -> Iterator[_Span]:
         if _is_void(value) or _words("page").intersection((m["name"], value.lower())) or (
                 m["name"] in _words("function")):
             continue
-        mixed = _is_mixed(value) and len(value) > 4 and value[0] != "@"
-        if mixed or _is_scrambled(value) or (
+        if (_is_mixed(value) and len(value) > 4) or _is_scrambled(value) or (
                 closed and len(value) > 7 and value.isalpha() and _is_secret_word(
                     value, "password", "strict", zh=False, assigned=False)):
             yield _Span(start, end, "password")
@@ -1457,6 +1482,8 @@ def _is_secret(value: str, kind: str, mode: str, *, quoted: bool) -> bool:
         if own:
             return size >= {"strict": 3, "copula": 4}.get(mode, 5)
         return mode == "strict" and size >= 4 or mode == "copula" and digit and size >= 6
+    if quoted and own and mode == "gap" and " " in value:
+        return any(len(w) > 7 and w.isalnum() and _is_mixed(w) for w in value.split(" "))
     plain = not _rx("ui_words").search(value.lower()) and not _BUSY_HAN.intersection(value)
     return quoted and mode in ("strict", "copula") and (
         digit or size >= 3 and plain and (own or " " not in value))
@@ -2016,7 +2043,7 @@ class DuplicateIndex:
             return found
         # Long texts of one language share their pairs: only common runs are worth a ratio.
         runs = {mine[i:i + 8] for i in range(len(mine) - 7)} if len(mine) > 300 else set()
-        for key in self.candidates(text)[:-10 * most - 1:-1]:
+        for key in self.candidates(text)[:-3 * most - 1:-1]:
             theirs = normalise(get_text(key))
             if runs and sum(theirs[i:i + 8] in runs for i in range(len(theirs))) < len(runs) // 4:
                 continue
@@ -2274,13 +2301,13 @@ def find_conflicts(new: str, old: str) -> list[tuple[str, str]]:
 
 
 def conflict_queries(text: str) -> tuple[str, ...]:
-    """Return what to ask a keyword index for texts that may contradict *text*, 12 at most.
+    """Return what to ask a keyword index for texts that may contradict *text*, 7 at most.
 
     Each name that is taken up or given up, and the subject words of each sentence together: a
     text that says otherwise holds the name, or all of these words.
     """
-    queries = [entity for entity, *_ in _claims(text)][:6]
-    for sentence in _statements(text)[:6]:
+    queries = [entity for entity, *_ in _claims(text)][:4]
+    for sentence in _statements(text)[:3]:
         queries.append(_subject_name(_statement(sentence).frame))
     return tuple(query for query in dict.fromkeys(queries) if query)
 

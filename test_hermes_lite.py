@@ -722,7 +722,8 @@ NAS 管理员账号 admin 密码 {p} ¦ 记一下，堡垒机密码已更新为�
 测试服 ssh 密码 {p} （端口 2222） ¦ 密码: `{p}` ¦ 管理员口令刚改，是 {p} ¦ 群晖登录名 admin，密码 {p} ¦ 财务系统初始密码为{6}，请尽快修改
 令牌：{k}（只给 CI 用） ¦ env 里加一行 SECRET_KEY="{k}" ¦ OpenAI 的 key 是 {k} ¦ 我的支付宝支付密码是{6}
 微信公众号 AppSecret {k} ¦ 密码从 {p} 改为 {p} ¦ 连接串 Server=db;User Id=sa;Password={a};Encrypt=true
-root@10.0.0.5 的密码：{p} ¦ 口令 {p} 过期前要换 ¦ 服务账号密钥 {k} 已写入 Vault""",
+root@10.0.0.5 的密码：{p} ¦ 口令 {p} 过期前要换 ¦ 服务账号密钥 {k} 已写入 Vault
+密码（测试环境）：{w} ¦ 密码（测试环境）是{w} ¦ Anna 的密码：{w} ¦ 口令：{h} ¦ 密码是：{h}""",
     "en": r"""staging db password: {p} ¦ the password for the jump host is {p}
 The new root password on build-07 was changed to {p}.
 Please use {p} as the password for Jenkins ¦ set the admin password to {p} before Friday
@@ -755,7 +756,13 @@ client_id=abc client_secret={k} ¦ GITLAB_TOKEN: {k} ¦ my api token ({k}) leake
 token={k}; path=/ ¦ Password is now {p}, was {p} ¦ auth = ("svc", "{p}")
 echo {a} | docker login -u ci --password-stdin
 requests.get(url, headers=dict(Authorization="Bearer {k}")) ¦ password for user "bob" is "{p}"
-smb://bob:{a}@nas/share ¦ API-Token: {k}""",
+smb://bob:{a}@nas/share ¦ API-Token: {k}
+Password of Anna: {w} ¦ Password on stage1: {w} ¦ password staging: {w} ¦ Anna's password: {w}
+Password for Anna's laptop: {w} ¦ the password for the status page is {w}. ¦ pw for Anna: {w}
+token for Anna: {a} ¦ token for Anna: {l} ¦ login bob / {w} ¦ user bob pass {w}
+the wifi code is {a} ¦ recovery code {g} ¦ recovery codes: {g} ¦ mot de passe : {w}
+mot de passe d'Anna : {w} ¦ passphrase: {s} ¦ seed phrase: {s} ¦ my password is {s}
+passphrase = {s}↵next line""",
     "de": r"""Das Passwort für den Testserver lautet {p} ¦ WLAN-Passwort: {p}
 Datenbankpasswort ist {p} ¦ Das Kennwort wurde auf {p} geändert. ¦ Neues Admin-Passwort: „{p}“
 Bitte {p} als Passwort verwenden ¦ Der API-Schlüssel für die Wetterdaten ist {k}
@@ -770,7 +777,13 @@ Mein Login: max.muster, Passwort {p} ¦ Der Token ist {k} ¦ API-Key für DeepL:
 Das Masterpasswort ist „{p}“ ¦ Entsperrcode fürs Handy: {6} ¦ Schlüssel für die API: {k}
 TAN: {6} ¦ Verwende {p} als Kennwort ¦ Passwort = {p} (läuft im Mai ab) ¦ Kennwort: {p}
 Das neue Passwort ist: {p} ¦ Server-Zugang root, Passwort {p} ¦ PIN der Visa-Karte: {4}
-Mein WLAN-Schlüssel ist {p} ¦ Kennung max / Kennwort {p} ¦ das Admin-Kennwort heißt jetzt {p}""",
+Mein WLAN-Schlüssel ist {p} ¦ Kennung max / Kennwort {p} ¦ das Admin-Kennwort heißt jetzt {p}
+Passwort von Anna: {w} ¦ Kennwort von Eva: {w} ¦ Passwort auf stage1: {w} ¦ Passwort für Anna: {w}
+Passwort von Anna ist {w} ¦ Passwort vom Router: {w} ¦ Passwort bei GitHub: {w}
+Passwort im Wiki: {w} ¦ Passwort Anna: {w} ¦ Das Passwort für den Login-Server lautet {w}.
+Das Passwort von Annas neuem Rechner: {w}, bitte merken ¦ Passwort für Gäste (2. OG): {w}
+Das Passwort meiner Mutter ist {w} ¦ Passwort von Jürgen: {l} und der Rest folgt
+Zugangsdaten: bob / {w} ¦ Passphrase ist {s} ¦ Die Passphrase lautet {s}.""",
     "mixed": r"""帮我记下 root password: {p} ¦ GitHub token 是 {k}，放到 CI 里 ¦ prod 的 API key 换成 {k}
 wifi password {p} 已经贴在墙上 ¦ secret 设置为 {k} ¦ Der 密码 für NAS ist {p}
 数据库连接 postgres://app:{a}@db:5432/main 别提交 ¦ AppSecret：{k} ¦ 登录用 root:{p}
@@ -799,7 +812,7 @@ secret 环境变量在 Jenkins 里配 ¦ api_key 参数改为必填 ¦ 暗号对
 密码：不少于八位 ¦ 重置密码后 token 失效 ¦ token 是 JWT 格式 ¦ secret 是 Vault 管理的 ¦ 密钥存放在 KMS ¦ 这个 key 是唯一的
 验证码接口限流 5 次/分钟 ¦ 验证码有效期为 300 秒 ¦ 口令卡已停用 ¦ 用户密码 md5 存储不安全 ¦ 登录态保存 30 天
 把 auth 模块拆成 auth-core 和 auth-web ¦ 密码框的 placeholder 写错了 ¦ 令牌刷新逻辑见 token.go:128 ¦ 授权码只能用一次
-改密码的页面 404""",
+改密码的页面 404 ¦ 密码规则：至少八位 ¦ 密码（必填）： ¦ 密码（测试环境）：见文档 ¦ Anna 的密码：已过期""",
     "en": r"""the token count is 500 ¦ The secret to good bread is time.
 password must be 12 characters ¦ Passwords are hashed with bcrypt, cost 12
 Add a test for the password reset flow ¦ max_tokens=4096, temperature=0.2 ¦ tokenizer: bpe_32k
@@ -865,7 +878,21 @@ cookie consent banner v2 ¦ session timeout = 1800 ¦ signature: def f(x: int) -
 pin numpy==1.26.4 ¦ pins: 2, 4, 7 ¦ code review at 15:00 ¦ code: ERR_CONN_RESET
 the key is to start small ¦ key = (a, b) ¦ KEY_LEFT = 37 ¦ apiKey: process.env.API_KEY
 password = getpass.getpass() ¦ password=$1 ¦ -p 8080:80 ¦ ssh -i ~/.ssh/id_rsa -p 2222 bob@host
-curl -u $USER:$TOKEN https://x.test ¦ git commit -m "fix token refresh" ¦ Token: abgelaufen""",
+curl -u $USER:$TOKEN https://x.test ¦ git commit -m "fix token refresh" ¦ Token: abgelaufen
+password policy: 12 characters ¦ Password of the admin: unknown ¦ token for parsing: identifier
+Password reset: see docs ¦ Password for Anna: expired ¦ Password of Anna is strong
+password manager: Bitwarden ¦ password hashing: argon2 ¦ password storage: keyring
+password for staging: ask Anna ¦ the password for Anna is valid ¦ password reset for Anna: done
+Password status: active ¦ Passphrase: please choose four words ¦ the passphrase is not stored here
+password is changed every ninety days ¦ password is hard to guess now ¦ the error code is 42
+login bob / alice ¦ login page / logout page ¦ user bob pass rate 12 ¦ the wifi code is broken
+| password | meaning |↵|---|---|↵| min | length | ¦ | field | token |↵|---|---|↵| count | 512 |
+`DEEPSEEK_API_KEY` | `digest` by a chat model ¦ backups/auto_index.json.{8}.bak
+m6/backups/manual_{8}_{6}.tar.gz is encrypted and no key here opens it
+no token in backups/auto_index.json.{8}.bak ¦ the token is in mem_{8}_{6}_{4} ¦ mem_{8}_{6}_{4}
+token error at 2026-11-30T02:07:04Z ¦ token: 2026-11-30T02:07:04.123456+00:00
+  File "/usr/lib/python3/token.py", line 12, in key_from_value
+TypeError: token_key() missing 1 required positional argument: 'secret'""",
     "de": r"""Das Passwort ist abgelaufen ¦ Das Passwort muss mindestens 12 Zeichen haben
 Bitte ändere dein Passwort regelmäßig ¦ Der Token läuft nach 30 Minuten ab
 Tokenverbrauch heute: 120000 ¦ Der Schlüssel liegt beim Hausmeister
@@ -886,7 +913,13 @@ Geheimnisvoller Fehler 4711 ¦ Benutzer: max, Rolle: admin
 API-Schlüssel rotieren wir alle 30 Tage ¦ Die Zugangsdaten stehen im Wiki
 Passwort läuft in 14 Tagen ab ¦ Passwort ist zu kurz ¦ PIN und TAN getrennt senden
 Das Token-Limit liegt bei 8192 ¦ Schlüsselfertig bis 2027 ¦ der Schlüssel ist eindeutig
-Kennwort: wie besprochen ¦ Zugangsdaten folgen per Post ¦ Login um 9 Uhr""",
+Kennwort: wie besprochen ¦ Zugangsdaten folgen per Post ¦ Login um 9 Uhr
+Passwort vergessen: hier klicken ¦ Passwort für den Router: siehe Handbuch
+Passwort von Anna: unbekannt ¦ Passwort für Anna: folgt ¦ Passwort für Anna ist abgelaufen
+Passwort von Anna: wie besprochen ¦ Passwort ändern: Einstellungen öffnen
+Passwort im Wiki: Zugriff nur intern ¦ Passwort bei GitHub: bitte ändern
+Passphrase ist zu kurz und unsicher ¦ Das Problem mit dem Passwort von Anna: es läuft ab
+Passwort von Anna in Bitwarden abgelegt: erledigt""",
 }
 
 
@@ -901,7 +934,13 @@ def fill(template: str, rng: random.Random) -> tuple[str, str]:
                     [vendor, lambda r: rand(r, r.randrange(24, 44)),
                      lambda r: rand(r, 32, "0123456789abcdef")])(rng),
                 "a": lambda: rand(rng, 14), "4": lambda: digits(rng, 4),
-                "6": lambda: digits(rng, 6),
+                "6": lambda: digits(rng, 6), "8": lambda: digits(rng, 8),
+                "l": lambda: "".join(rng.choice(string.ascii_letters) for _ in range(14)),
+                "w": lambda: rng.choice([made["l"], lambda: "".join(
+                    rng.choice("ba ko lu mi ta ne ro sti".split()) for _ in range(5)) + "k"])(),
+                "g": lambda: "-".join(rand(rng, 4).lower() for _ in range(4)),
+                "s": lambda: " ".join(rng.sample("lampe wald horse staple blau nacht".split(), 4)),
+                "h": lambda: "".join(rng.sample("春天花雨山水云月", 4)) + digits(rng, 4),
                 "16": lambda: "".join(rng.choice(string.ascii_lowercase) for _ in range(16)),
                 "sha": lambda: rand(rng, 40, "0123456789abcdef"),
                 "hex64": lambda: rand(rng, 64, "0123456789abcdef"),
@@ -916,7 +955,7 @@ def fill(template: str, rng: random.Random) -> tuple[str, str]:
         if name not in made:
             return m[0]
         value = made[name]()
-        secret = value if name in ("p", "k", "a", "4", "6", "16") else secret
+        secret = value if name in ("p", "k", "a", "4", "6", "16", *"lwgsh") else secret
         return value
     return re.sub(r"\{(\w+)\}", slot, template), secret
 
@@ -1081,6 +1120,34 @@ class MustHide(unittest.TestCase):
         s = rand(self.rng, 16)
         self.assertEqual(redact(f"ｐａｓｓｗｏｒｄ：{s}，谢谢")[0], "ｐａｓｓｗｏｒｄ：[已脱敏:password]，谢谢")
 
+    def test_a_qualifier_stays_and_the_value_goes(self) -> None:
+        for text in ("Passwort von Anna: {}", "Password on stage1: {}", "密码（测试环境）：{}",
+                     "Passwort für Anna ist {}", "login bob / {}", "Zugangsdaten: bob / {}",
+                     "user bob pass {}", "mot de passe : {}"):
+            for slot in ("{w}", "{l}", "{p}"):
+                secret = fill(slot, self.rng)[1]
+                self.assertEqual(redact(text.format(secret))[0], text.format("[已脱敏:password]"))
+
+    def test_marks_that_show_nothing_hide_no_label_and_no_value(self) -> None:
+        for mark in "\u200b\u200d\u00ad\u2060\ufeff":
+            for slot in ("{w}", "{p}"):
+                secret = fill(slot, self.rng)[1]
+                self.assertEqual(redact(f"a{mark}b pass{mark}word: {secret}")[0],
+                                 f"a{mark}b pass{mark}word: [已脱敏:password]")
+                cut = secret[:4] + mark + secret[4:]
+                self.assertEqual(redact(f"password: {mark}{cut}{mark} ")[0],
+                                 f"password: {mark}[已脱敏:password]{mark} ")
+
+    def test_a_table_column_under_a_label(self) -> None:
+        for text, slots in (("| user | password |\n|---|---|\n| bob | {} |\n| eva | {} |", "wp"),
+                            ("name | 密码\n--- | ---\nEva | {}", "wp"),
+                            ("| name | `token` |\r\n|:--|--:|\r\n| ci | `{}` |\r\n", "ak"),
+                            ("| id | api_key | n |\n|---|---|---|\n| 1 | {} | two |", "ak")):
+            for slot in slots:
+                secrets = [fill("{%s}" % slot, self.rng)[1].replace("|", "!") for _ in range(2)]
+                self.hides(text.format(*secrets), *secrets[:text.count("{")],
+                           keeps=text.partition("{")[0])
+
     def test_no_tail_is_left(self) -> None:
         for value in ("Ab1!x#y%z", "p,q;r&s7", "x9(y)z]", "tr0ub4dor&3", "a=b=c9==", "pä55wörd",
                       "Qwer1529*"):
@@ -1164,7 +1231,9 @@ class RedactionCost(unittest.TestCase):
         pieces = ["password", " is ", "=", ":", '"', "'", "\\", "密码", "是", " ", "\n", "token",
                   "sk-abc12345", "://u:p@", "[已脱敏:token]",
                   "hunter2", "Bearer ", "，", "-----BEGIN PRIVATE KEY-----", "{", "}", "key", "Xy9",
-                  "&", "login admin/", "**", "A1b2C3d4E5f6G7"]
+                  "&", "login admin/", "**", "A1b2C3d4E5f6G7", " von Anna",
+                  "\u200b", "|", "\n|--|--|\n", " lamp wood night blue", "passphrase",
+                  "（a）", "user bob pass ", "春天来了20"]
         for _ in range(700):
             text = "".join(rng.choice(pieces) for _ in range(rng.randrange(2, 14)))
             out = redact(text)[0]
@@ -1172,7 +1241,10 @@ class RedactionCost(unittest.TestCase):
 
     def test_time_grows_with_length_only(self) -> None:
         for unit in ("a", "aB3", '"', "=", "password ", 'password="', "QWxhZGRpbjpvcGVu",
-                     "-----BEGIN ", "://a:", "@", "密码是", "\\", "Secret"):
+                     "-----BEGIN ", "://a:", "@", "密码是", "\\", "Secret",
+                     "Passwort von a ", "passphrase is ab ", "密码（a）", "login bob / ",
+                     "|password|b\n|--|--|\n|a1b2c3|x|\n",
+                     "pass\u200bword: a1 "):
             self.assertLess(growth(redact, unit, 2_000), 4, unit)
 
 
@@ -5106,6 +5178,26 @@ class Attacked(Case):
                 with self.subTest(name, place=place), self.assertRaises(ValueError):
                     {"twins.bin": h.DuplicateIndex, "grams.bin": h.GramIndex,
                      "words.bin": h.BM25Index}[name].load(bytes(damaged))
+
+    def test_secrets_in_phrases_that_people_and_agents_write(self):
+        for form in ("**Password:** {}", "**密码：** {}", "password: >-\n  {}", "token: |\n  {}",
+                     "smtp_pass {}", "Passwort\n\n{}\n", "p/w {}", "root:{}@10.0.0.3",
+                     "password changed from foo to {}", "openssl enc -k {} -in a",
+                     "Wir haben das Passwort von alt auf {} geändert", "zip -P {} a.zip b",
+                     "he told me the password, it is {}", "log in as admin with {}$x",
+                     "Wiederherstellungscode: {}", "7z x a.7z -p{}"):
+            value = random.choice(("Lantern", "quartz", "Walrus")) + str(secrets.randbelow(9000))
+            with self.subTest(form):
+                clean, labels = redact(form.format(value))
+                self.assertNotIn(value, clean)
+                self.assertTrue(labels)
+                self.assertEqual(redact(clean)[0], clean)
+        for prefix in ("sbp", "sgp", "dop_v1", "rubygems"):
+            self.assertNotIn(prefix + "_" + (key := secrets.token_hex(20)),
+                             redact(f"用 {prefix}_{key} 登录")[0])
+        for text in ("**Password:** must be long", "log in as admin with Keycloak",
+                     "password: |\n", "zip -r a.zip b", "the password, it is expired"):
+            self.assertEqual(redact(text), (text, ()))
 
     def test_closed_streams_and_odd_settings_get_a_sentence(self):
         self.root.mkdir(parents=True, exist_ok=True)
