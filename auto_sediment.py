@@ -395,7 +395,8 @@ def sediment(mem: Any, path: Path, sessions: dict[str, dict], *,
     new = unread(iter_messages(path, session), session, sessions)
     for piece in pieces(new, max_chars, clean=lambda text: redact(text)[0]):
         digests.append(mem.digest(piece.text, apply=save is not None, max_facts=max_facts,
-                                  verified=verified, source=f"dsh:{session.id}#{piece.first}-{piece.last}"))
+                                  verified=verified,
+                                  source=f"dsh:{session.id}#{piece.first}-{piece.last}"))
         for message in piece.done:
             _note(sessions[session.id], message)
         count += len(piece.done)

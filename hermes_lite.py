@@ -426,7 +426,7 @@ def parse_time(value: object) -> datetime | None:
     """Read a time in any form that records and logs were seen to hold, as aware UTC.
 
     ISO 8601 with or without zone (without: UTC), a bare date, slashes, 20260817, seconds or
-    milliseconds since 1970 as number or digits. Anything else, and years before 1970, is None: unknown.
+    milliseconds since 1970 as number or digits. Anything else, and years before 1970, is None.
     """
     if isinstance(value, bool) or value is None:
         return None
@@ -756,7 +756,8 @@ def find_root(root: str | os.PathLike | None = None, *,
 # case, which spares re.IGNORECASE and its slow tables.
 _PATTERNS = r"""
 # A text with neither of the first two has nothing to hide.
-hint = p/w|openssl|pass|pwd?\b|kennw|secret|token|key|code|pin|tan\b|otp|cvv|cred|auth|bearer|basic|://|schl
+hint = p/w|openssl|pass|pwd?\b|kennw|secret|token|key|code|pin|tan\b|otp|cvv|cred|auth|bearer|basic
+    |://|schl
     (?:ü|ue)ss|geheim|losung|echo|printf|log\s?in|sign\s?in|user|admin|root|zugang|密|口令|令牌|\\u5|码|凭
     |钥|暗号|助记|登|账|帐|用户|连接|connect|verbind|combination|phrase|mnemonic|sid\b|dsn|cookie|session
     |private|access|hook|sig|psk|identified|benutzer|konto|anmelde|usr|sk-|\s-[pua]|pat\b
@@ -893,7 +894,8 @@ pem_more = (?:[\s\"'+,>|#*;]|\\+[nrt\"']){0,20}[A-Za-z0-9+/=]{40}
 personal = (?<![A-Za-z0-9])(?:(?P<id_number>[1-9]\d{16}[\dXx])|(?P<phone>(?:(?:\+
     |00)86[ \-]?)?1[3-9]\d(?:[ \-]?\d{4}){2}|\+\d{1,3}(?:[ \-]?\d{2,5}){2,4}|0\d{2,3}-\d{7,8})|
     (?P<bank_card>\d(?:[ \-]?\d){12,18}))(?![A-Za-z0-9]|-\d)
-session_id = session(?:[_.\- ]?id)?\W{0,3}[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|^mem_\d{8}_\d{6}_[0-9a-f]{4,12}$
+session_id = session(?:[_.\- ]?id)?\W{0,3}[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}
+    |^mem_\d{8}_\d{6}_[0-9a-f]{4,12}$
 placeholder = \[已脱敏:[a-z0-9_]{1,30}\]
 """
 # Words that make a value, a key or a prefix harmless: parts of a key behind its label (as in
@@ -948,7 +950,7 @@ keyish = sk rk pk key tok token pat secret api auth live test prod access cred p
 """
 _BUSY_HAN = frozenset("请不必的了是在须需未已忘错重填输找改过默认位无用于和与或有太为后前会被同我你他字数")
 _ASK_HAN = frozenset("请不必须未忘错重见看问第至少于默位长")
-# Marks that show nothing (soft hyphen, zero width, direction): left out before anything is matched.
+# Marks that show nothing (soft hyphen, zero width, direction): left out before any match.
 _UNSEEN = re.compile("[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
 _PERSONAL = ("id_number", "bank_card", "phone")
 _SHORT = ("pass", "pw", "psk")
@@ -1091,7 +1093,8 @@ def _find(text: str, extra: tuple, personal: str | None) -> list[_Span]:
         return _find_seen(text, extra, personal)
     places = [at for at, c in enumerate(text) if not _UNSEEN.match(c)]
     spans = _find_seen(_UNSEEN.sub("", text), extra, personal)
-    return [span._replace(start=places[span.start], end=places[span.end - 1] + 1) for span in spans]
+    return [span._replace(start=places[span.start], end=places[span.end - 1] + 1)
+            for span in spans]
 
 
 def _find_seen(text: str, extra: tuple, personal: str | None) -> list[_Span]:
@@ -1624,7 +1627,8 @@ def tokenize_terms(text: str, *, stem: bool = False, grams: int = 3,
     return terms
 
 
-_MONTHS = ("january januar jan|february februar feb|march märz mar|april apr|may mai|june juni jun|"
+_MONTHS = ("january januar jan|february februar feb|march märz mar|april apr|may mai|"
+           "june juni jun|"
            "july juli jul|august aug|september sept sep|october oktober oct okt|november nov|"
            "december dezember dec dez")
 
@@ -1655,7 +1659,8 @@ def cues_of(text: str) -> list[str]:
     return found + [f"{word}:" for word in speaker[1].split()] if speaker else found
 
 
-_STOP_WORDS = frozenset("""a an the and or but if of at by for with about to from in on into than that
+_STOP_WORDS = frozenset("""a an the and or but if of at by for with about to from in on into than
+    that
     this these those there here is am are was were be been being have has had having do does did
     doing done will would shall should can could might must i me my myself we our you your he
     him his she her it its they them their what which who whom whose when where why how as so
@@ -2491,7 +2496,7 @@ def write_atomic(path: Path, data: bytes, *, durable: bool = True) -> None:
             if durable:
                 os.fsync(file.fileno())
         os.replace(temporary, target)
-    except BaseException as problem:
+    except BaseException as problem:               # whatever it was, the temporary file goes
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         if isinstance(problem, OSError):
@@ -2748,7 +2753,7 @@ def _new_key(root: Path) -> bytes:
 
 
 def _keep_key(path: Path, fresh: bytes) -> bytes:
-    """Return the key in *path*, which becomes *fresh* where there is none; one process makes it."""
+    """Return the key in *path*; it becomes *fresh* where there is none, by one process."""
     make_folder(path.parent)
     lock = FileLock(path.with_name(".lock_key"))
     lock.acquire(timeout=10)
@@ -2924,7 +2929,8 @@ class BM25Index:
     """Okapi BM25 over short notes, in memory, changed in place and saved as one flat buffer.
 
     A note added later is newer and wins ties.  *tokenize* must stay the same function for an
-    index and all that it dumps; *narrow* picks the terms of a query that count.  6 to 9 KB of memory a note of 120 characters.  Not for threads.
+    index and all that it dumps; *narrow* picks the terms of a query that count.  6 to 9 KB of
+    memory a note of 120 characters.  Not for threads.
     """
 
     def __init__(self, k1: float = 1.5, b: float = 0.75,
@@ -3819,7 +3825,8 @@ class VectorCache:
         if len(names) > max(few, limit):
             names = self._shortlist(names, query, threshold, limit)
         flat = query.tolist()
-        scored = ((min(1.0, _dense_dot(flat, self._vectors[n])), i, n) for i, n in enumerate(names))
+        scored = ((min(1.0, _dense_dot(flat, self._vectors[n])), i, n)
+                  for i, n in enumerate(names))
         best = heapq.nlargest(limit, (row for row in scored if row[0] >= threshold))
         return [(name, score) for score, _, name in best]
 
@@ -4049,7 +4056,9 @@ def extract_entities(text: str) -> list[tuple[str, str]]:
 
 
 class GraphStore:
-    """Which memories speak of which entity; graph.json is {"entities": {name: {type, memory_ids}}}.
+    """Which memories speak of which entity.
+
+    graph.json is {"entities": {name: {type, memory_ids}}}.
 
     Never used for ranking. Kept up to date by `add` and `remove`; an entity without memories
     goes.
@@ -4445,8 +4454,8 @@ class FileStore:
             yield
             if self._depth == 1:
                 self._commit()
-        except BaseException:
-            if self._depth == 1:                   # memory is ahead of the disk: read it again
+        except BaseException:                      # memory is ahead of the disk: read it again
+            if self._depth == 1:
                 self._seen = None
             raise
         finally:
@@ -5402,7 +5411,8 @@ class RuleDigester:
         for sentence, is_user in _turns(text):
             if len(facts) >= max_facts:
                 break
-            fact = _fact_in(sentence) if is_user or _digest_rule(_SHARED).search(sentence) else None
+            told = is_user or _digest_rule(_SHARED).search(sentence)
+            fact = _fact_in(sentence) if told else None
             if fact:
                 facts.setdefault(normalise(fact.content), fact)
         return list(facts.values())
@@ -5779,7 +5789,8 @@ class HermesLite:
     def redact(self, text: str) -> tuple[str, tuple[str, ...]]:
         """Apply this memory's rules: the built-in ones and those of config.yaml."""
         personal = self.config["security"]["personal_numbers"]
-        return redact(text, rules=self._own_rules(), personal=None if personal == "off" else personal,
+        return redact(text, rules=self._own_rules(),
+                      personal=None if personal == "off" else personal,
                       key=self._personal_key() if personal == "hash" else b"")
 
     def _gated(self, draft: Draft) -> Draft:
@@ -5874,8 +5885,8 @@ class HermesLite:
                top_k: int | None = None) -> Hits:
         """Return the memories that answer *query*, best first, at most *top_k*.
 
-        Words and vectors are two arms, merged by score (retrieval.fusion); a system may add one. An arm that
-        fails is left out and named in `degraded`. Each hit counts as an access.
+        Words and vectors are two arms, merged by score (retrieval.fusion); a system may add
+        one. An arm that fails is left out and named in `degraded`. Each hit counts as an access.
         """
         query, k = self._check_query(query, top_k)
         accept = self._in_room(self._room(room))
