@@ -6713,6 +6713,7 @@ def _utf8(word: str) -> str:
 
 def _run(words: list[str]) -> int:
     """Parse, call one handler, print its result, then say what a person should know."""
+    words = {"--version": ["version"], "help": ["--help"]}.get(" ".join(words), words)
     known = _commands(_command_of(words))
     parser = _parser(known)
     arguments = vars(parser.parse_args(words))
