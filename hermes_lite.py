@@ -4588,8 +4588,6 @@ class FileStore:
 
         Its letters and digits count; a label before a colon, marks and blanks do not.
         """
-        import hashlib
-        import hmac
         self._find_tomb_key()
         if not self._tomb_key:                     # on the disk before the first hash is
             self._tomb_key = os.urandom(32).hex()

@@ -6,6 +6,8 @@ commands, and, where it takes part in every write or read, `system(memory, **set
 makes the Extension that config.yaml switches on under `systems:`.
 """
 
+__all__ = ["CONTENTS"]
+
 CONTENTS: dict[str, dict[str, str]] = {
     "exchange": {
         "export": "write memories to a file or to standard output",
