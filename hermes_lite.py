@@ -4586,14 +4586,13 @@ class FileStore:
     def _mark(self, text: str) -> str:
         """Return the keyed hash under which a removed text is known; the text is not kept.
 
-        Its letters and digits count; a label before a colon, marks and blanks do not.
+        Texts of the same `facts` share it: marks, case and fillers do not count, 1.5 and 15 do.
         """
         self._find_tomb_key()
         if not self._tomb_key:                     # on the disk before the first hash is
             self._tomb_key = os.urandom(32).hex()
             write_atomic(self.root / "tombstones.json", self._tombs_file())
-        known = normalise(text)
-        words = re.sub(r"[\W_]+", "", re.sub(r"^[^\W\d_]{2,10} ?[:：]", "", known)) or known
+        words = " ".join(facts(text)) or normalise(text)
         return hmac.new(self._tomb_key.encode(), words.encode("utf-8", "replace"),
                         hashlib.sha256).hexdigest()[:40]
 
@@ -5135,7 +5134,7 @@ class FileStore:
             path = self.root / "rooms" / f"{name}.md"
             if is_safe_id(name) and not path.exists():
                 make_folder(path.parent)
-                write_atomic(path, f"# {name}\n\nMemories stay {days} days unused.\n".encode())
+                write_atomic(path, f"# {name}\n\nMemories stay at most {days} days.\n".encode())
 
     def sizes(self) -> dict[str, int]:
         """Return bytes on disk: the records, the Markdown mirror, and the whole root."""
@@ -5803,17 +5802,18 @@ class HermesLite:
         return replace(clean, redacted=_union(draft.redacted, clean.redacted))
 
     def _ask_tombstones(self, draft: Draft) -> tuple[str, ...]:
-        tomb = self.store.forgotten(draft.content)
+        tomb = next(filter(None, map(self.store.forgotten, {
+            draft.content: None, _unlabelled(draft.content): None})), None)
         if tomb is None:
             return ()
         when, aged = tomb["at"][:10], tomb["why"].startswith("pruned")
         if aged and not draft.deliberate:          # it was not forgotten, it grew old
-            self.store.lift(draft.content)
+            self.store.lift(draft.content, memory_id=tomb["id"])
             return ()
         if not draft.deliberate:
             raise Refused(f"this text was removed on {when} ({tomb['why']}) and is not taken "
                           "up again; remember it by hand to bring it back", "forgotten")
-        self.store.lift(draft.content)
+        self.store.lift(draft.content, memory_id=tomb["id"])
         return (f"this text was removed on {when} ({tomb['why']}); it is kept again because "
                 "you asked",)
 
@@ -6061,8 +6061,14 @@ class HermesLite:
         return degraded
 
     def _remotely(self, call: Callable[[Vectorizer], T], degraded: list[str]) -> T | None:
-        """Run one call of a remote backend behind the circuit breaker; None when it is off."""
+        """Run one call of a remote backend behind the circuit breaker; None when it is off.
+
+        Inside a batch, which holds the store's lock, nothing is sent.
+        """
         if self.vectorizer.name == "local":
+            return None
+        if self._batch is not None:
+            degraded.append("vectors: a batch is open; answered locally")
             return None
         try:
             return self.breaker.run(self.vectorizer.name, lambda: call(self.vectorizer))
@@ -6412,7 +6418,14 @@ def _deep(value: object, clean: Callable[[str], str], key: str = "") -> object:
 
 def other_wordings(text: str) -> list[str]:
     """Return the facts that a digest would make of *text*: so it may come back."""
-    return [fact.content for fact in RuleDigester().digest(text)]
+    made = [fact.content for fact in RuleDigester().digest(text)]
+    return [*made, *map(_unlabelled, (text, *made))]
+
+
+def _unlabelled(text: str) -> str:
+    """Return a text without the label that a digester puts before a fact."""
+    labels = "|".join(label for pair in _LABELS.values() for label in pair)
+    return re.sub(rf"^(?:{labels}): ", "", text)
 
 
 def _ext_contents() -> Mapping[str, Mapping[str, str]]:

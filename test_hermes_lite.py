@@ -5148,6 +5148,8 @@ class Attacked(Case):
         for other in (f"{text}.", f"- {text}", f'"{text}"', text.upper(), f"decision: {text}!"):
             with self.subTest(other), self.assertRaises(Refused):
                 memory.remember(other, deliberate=False)
+        for kept in (text.replace("77", "7.7"), f"Mel: {text}"):     # other facts: not forgotten
+            self.assertTrue(memory.remember(kept, deliberate=False).created, kept)
         self.assertIn("because you asked", memory.remember(text + ".").warnings[0])
         self.assertFalse(memory.remember(text, deliberate=False).created)
 
