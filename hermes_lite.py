@@ -5862,7 +5862,11 @@ class HermesLite:
 
     @contextlib.contextmanager
     def batch(self) -> Iterator[HermesLite]:
-        """Group many writes into one transaction: all are acknowledged together at the end."""
+        """Group many writes into one transaction: all are acknowledged together at the end.
+
+        It holds the store's lock, so a recall in it asks no remote service. A digest by a chat
+        model does: call it before.
+        """
         with self._mutex, self.store.transaction():
             outer, self._batch = self._batch, []
             try:
@@ -5981,6 +5985,9 @@ class HermesLite:
         """Let the reranker order the first 20; without one, or when it fails, keep the order."""
         reranker = self._get_reranker()
         if reranker is None or len(hits) < 2:
+            return hits
+        if self._batch is not None:                # it holds the lock: nothing is sent
+            degraded.append("rerank: a batch is open")
             return hits
         head, tail = hits[:_RERANK_DEPTH], hits[_RERANK_DEPTH:]
         try:

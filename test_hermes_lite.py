@@ -5181,6 +5181,35 @@ class Attacked(Case):
                     {"twins.bin": h.DuplicateIndex, "grams.bin": h.GramIndex,
                      "words.bin": h.BM25Index}[name].load(bytes(damaged))
 
+    def test_nothing_is_sent_while_a_batch_holds_the_lock(self):
+        sent = []
+
+        class Far:
+            name, model, dimension, threshold, remote = "far", "m", 2, 0.3, True
+
+            def embed(self, texts):
+                sent.extend(texts)
+                return [[1.0, 0.0] for _ in texts]
+
+            def embed_query(self, text):
+                sent.append(text)
+                return [1.0, 0.0]
+        class Judge:
+            def rerank(self, query, texts):
+                sent.append("rerank")
+                return [1.0] * len(texts)
+        memory = h.HermesLite(self.root, vectorizer=Far(), reranker=Judge())
+        with memory.batch():
+            memory.remember("a note about ferries")
+            gone = memory.remember("ferries of another kind, in winter").id
+            self.assertIn("rerank: a batch is open", memory.recall("ferries").degraded)
+            memory.forget(gone)
+            hits = memory.recall("ferries")
+            self.assertEqual(([hit.content for hit in hits], sent), (["a note about ferries"], []))
+            self.assertIn("a batch is open", hits.degraded[0])
+        self.assertEqual(sent, ["a note about ferries"])
+        self.assertEqual(memory.recall("ferries").degraded, ())
+
     def test_secrets_in_phrases_that_people_and_agents_write(self):
         for form in ("**Password:** {}", "**密码：** {}", "password: >-\n  {}", "token: |\n  {}",
                      "smtp_pass {}", "Passwort\n\n{}\n", "p/w {}", "root:{}@10.0.0.3",
