@@ -5806,7 +5806,7 @@ class HermesLite:
             draft.content: None, _unlabelled(draft.content): None})), None)
         if tomb is None:
             return ()
-        when, aged = tomb["at"][:10], tomb["why"].startswith("pruned")
+        when, aged = tomb["at"][:10], tomb["why"].startswith("pruned: ")
         if aged and not draft.deliberate:          # it was not forgotten, it grew old
             self.store.lift(draft.content, memory_id=tomb["id"])
             return ()
@@ -6127,9 +6127,10 @@ class HermesLite:
         return Forgotten(memory_id, tuple(backups), tuple([*warnings, *self.take_notices()]))
 
     def prune(self, *, dry_run: bool = False, room: str | None = None) -> Pruned:
-        """Archive, then delete what has expired, with the reason for each; see `expiry`.
+        """Archive, then delete what has expired, with the reason for each.
 
-        Memories whose created_at cannot be read, or lies in the future, are of unknown age:
+        The limits stand under `pruning` and `rooms` in config.yaml. Memories whose created_at
+        cannot be read, or lies in the future, are of unknown age:
         they are reported and never pruned.
         """
         room = self._room(room)
