@@ -4153,7 +4153,8 @@ class Store(Protocol):
     def touch(self, memory_ids: Sequence[str], moment: datetime) -> None: ...
     def is_taken(self, memory_id: str) -> bool: ...
     def forgotten(self, text: str) -> Mapping[str, str] | None: ...
-    def lift(self, text: str) -> None: ...
+    def removals(self) -> Mapping[str, Mapping[str, str]]: ...
+    def lift(self, text: str, *, memory_id: str = "") -> None: ...
     def search_words(self, query: str, k: int, *,
                      accept: Callable[[str], bool] | None) -> list[tuple[str, float]]: ...
     def search_vectors(self, vectorizer: Vectorizer, query: Vector, k: int, *,
@@ -4489,6 +4490,10 @@ class FileStore:
         """Return the ids whose Markdown file may be older than the record, as after a kill."""
         return frozenset(self._unmirrored)
 
+    def revision(self) -> list:
+        """Return what differs once the records have changed, as far as `refresh` has looked."""
+        return [list(stamp or ()) for stamp in self._seen or ()]
+
     def put(self, memory: Memory) -> None:
         """Add a memory, or replace the one with its id; UsageError when no file can hold it."""
         try:
@@ -4576,6 +4581,10 @@ class FileStore:
     def forgotten(self, text: str) -> Mapping[str, str] | None:
         """Return {id, why, at} when a memory of this text was removed, None otherwise."""
         return self._tombs.get(self._mark(text)) if self._tombs else None
+
+    def removals(self) -> dict[str, dict[str, str]]:
+        """Return {id: {id, why, at}} of every memory that left a tombstone."""
+        return {tomb["id"]: tomb for tomb in self._tombs.values()}
 
     def lift(self, text: str, *, memory_id: str = "") -> None:
         """Drop the tombstones of *text*, and of that id: a person wants it back."""
