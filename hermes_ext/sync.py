@@ -226,7 +226,7 @@ def from_line(row: object) -> tuple[str, Item]:
         versions = Version(_clock(row["clock"]), text_mark(row["text"]), row["text"]),
     same = tuple(_clock(clock) for clock in _list(row, "same"))
     after = tuple(each for each in _list(row, "after") if isinstance(each, str))
-    count, when = row.get("count") or (0, "")
+    count, when = (*_list(row, "count"), 0, "")[:2] if len(_list(row, "count")) != 1 else (0, 0)
     if not _is_count(count) or not isinstance(when, str) or len(when) > 40:
         raise ValueError("the access count is none")
     return memory_id, Item(versions, _facts_of(row), (count, when), _clock(row.get("gone", {})),
@@ -487,7 +487,8 @@ class _Run:
                                     0)
         self.faults: list[tuple[str, str]] = []
         self.renewed: str | None = None
-        self.again = self.rewrite = self.changed = False
+        self.rewrite = self.changed = False
+        self.again = state.pop("again", False)
 
     @property
     def own(self) -> Path:
@@ -553,7 +554,7 @@ class _Run:
             self._renew()
         elif own and zlib.crc32(data := self._own_data()) == own["crc"] and len(data) == (
                 own["size"]):
-            self.rewrite = own["sealed"] != bool(self.cipher)
+            self.rewrite = self.rewrite or own["sealed"] != bool(self.cipher)
         elif own and self._is_anothers(own):
             self._renew()
         else:
@@ -745,16 +746,27 @@ class _Run:
         top = item.versions[0]
         is_own = bool(local.versions) and record and (top.clock, top.mark) == (
             local.versions[0].clock, local.versions[0].mark)
-        if not is_own and top.text is None:
+        text = record.content if is_own else top.text or self._text_of(top.mark)
+        if text is None:
             self._hold(memory_id)
             return {}
         if not is_own or any(local.facts.get(name) != fact for name, fact in item.facts.items()
                              ) or item.count != local.count:
-            if not self._put(memory_id, record, item, record.content if is_own else top.text):
+            if not self._put(memory_id, record, item, text):
                 return {}
         level = 2 if item.gone != local.gone else level
         self._settle(memory_id, row, item, max(level, least))
         return self._copies(memory_id, item)
+
+    def _text_of(self, mark: str) -> str | None:
+        """Find the text of a version that once came second: its copy has it, or the folder."""
+        for memory_id, row in self.rows.items():
+            if row[0] and row[3][0][1] == mark and "stored" not in row[5]:
+                record = self.store.get(memory_id)
+                if record and text_mark(record.content) == mark:
+                    return record.content
+        self.state["again"] = True                 # the next run reads all files from the start
+        return None
 
     def _hold(self, memory_id: str) -> None:
         """Read what is said of a memory again next time: its text has not arrived yet."""
@@ -916,7 +928,8 @@ class _Run:
         for each in item.versions[1:]:
             key = to_json([memory_id, sorted(each.clock.items())]) + (
                 each.mark.encode() if each.clock == item.versions[0].clock else b"")
-            copy = f"{memory_id[:100]}-{hashlib.blake2b(key, digest_size=4).hexdigest()}"
+            stamp = re.match(r"mem_\d{8}_\d{6}_", memory_id) or ["mem_20000101_000000_"]
+            copy = stamp[0] + hashlib.blake2b(key, digest_size=6).hexdigest()
             if each.text is None or each.mark == item.versions[0].mark or copy in self.rows or (
                     self.store.get(copy)):
                 continue
@@ -990,7 +1003,7 @@ class _Run:
             and name not in {file.name for file in self.files}}
         own = self.state["own"]
         if own and not self.lines and not self.rewrite:
-            waits = any(file.waits for file in self.files)
+            waits = "again" in self.state or any(file.waits for file in self.files)
             look = "" if waits or self.changed else _look(self.folder, self.listed, revision)
             if self.changed or look != self.state["look"] or waits:
                 self._save(look)
