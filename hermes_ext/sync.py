@@ -70,7 +70,7 @@ from pathlib import Path
 from hermes_lite import (Cipher, ConfigError, HermesLite, Memory, NotFound, Operation, Param,
                          Refused, StorageError, UsageError, _Record, _visible, append_bytes,
                          from_json, is_safe_id, make_folder, other_wordings, parse_time, plain,
-                         take_over_edits, to_json, write_atomic)
+                         seal, take_over_edits, to_json, write_atomic)
 
 __all__ = ["Item", "OPERATIONS", "Synced", "Version", "from_line", "merge", "retire", "status",
            "sync", "to_line"]
@@ -86,9 +86,10 @@ Clock = Mapping[str, int]
 class Synced(_Record):
     """What a run did; with `dry_run` nothing of it was done.
 
-    `merged` are memories here that another device changed, `kept_both` texts kept beside the
-    one that another device preferred. `faults` pairs a file with what was refused in it, or
-    waits. `renewed` is the name that this device had before.
+    `merged` are memories here that another device changed, `kept_both` texts that are kept
+    beside another: `copies` pairs the ids. `waiting` counts what has not arrived whole, `faults`
+    pairs a file with what was refused in it, or waits. `renewed` is the former name of this
+    device.
     """
     folder: str
     device: str
@@ -98,6 +99,8 @@ class Synced(_Record):
     kept_both: int = 0
     forgotten: int = 0
     refused: int = 0
+    waiting: int = 0
+    copies: tuple[tuple[str, str], ...] = ()
     faults: tuple[tuple[str, str], ...] = ()
     renewed: str | None = None
     dry_run: bool = False
@@ -462,6 +465,146 @@ def _folder_cipher(memory: HermesLite) -> Cipher | None:
     return Cipher(base64.urlsafe_b64encode(key[:32]))
 
 
+class _Waits(Exception):
+    """A line cannot be taken yet; it is read again next time."""
+
+
+class _Inbox:
+    """What the folder says that is new here; files are read on from where the last run ended."""
+
+    def __init__(self, memory: HermesLite, folder: Path, known: Mapping[str, dict]) -> None:
+        self.memory, self.folder, self.known = memory, folder, known
+        self.cipher = _folder_cipher(memory)
+        self.mark = self.cipher.marks[0].decode() if self.cipher else ""
+        self.most = 8 * memory.config["storage"]["max_text_chars"] + 1_048_576
+        self.listed = _listed(folder)
+        self.files: list[_File] = []
+        self.places: dict[str, list[tuple[_File, int]]] = {}
+        self.faults: list[tuple[str, str]] = []
+        self.refused = self.waiting = 0
+
+    def fault(self, name: str, why: str, *, waits: bool = False) -> None:
+        """Count and say what was not taken, now or at all; never with its text."""
+        self.refused += not waits
+        self.waiting += waits
+        if len(self.faults) < _FAULTS:
+            self.faults.append((self.memory.redact(name)[0], self.memory.redact(why)[0]))
+
+    def hold(self, memory_id: str) -> None:
+        """Read what is said of a memory again next time: its text has not arrived yet."""
+        self.waiting += memory_id in self.places
+        for file, start in self.places.get(memory_id, ()):
+            file.hold(start)
+
+    def waits(self) -> bool:
+        return any(file.waits for file in self.files)
+
+    def row(self, line: bytes) -> dict:
+        """Return what a line says, {} where it cannot be read."""
+        content = line[9:]
+        with contextlib.suppress(ValueError):
+            if content[:1] != b"{" and self.cipher:
+                content = self.cipher.open(content)
+            row = from_json(content)
+            return row if isinstance(row, dict) else {}
+        return {}
+
+    def read(self, own: str, limits: dict[str, int], *, again: bool) -> dict[str, Item]:
+        """Return the new changes, those of one memory merged; *again* reads all from the start.
+
+        A clock that knows more of a device than its file tells came too early, or lies: it
+        waits.
+        """
+        for name, stamp in self.listed.items():
+            if name != own or again:
+                file = self._file(name, stamp, None if again else self.known.get(name))
+                self.files += [file] if file else []
+        for file in self.files:
+            limits[file.device] = max(file.n, limits.get(file.device, 0))
+        incoming: dict[str, Item] = {}
+        for file in self.files:
+            for start, memory_id, item in file.changes:
+                clocks = [item.gone, *item.same, *(each.clock for each in item.versions)]
+                if any(n > limits.get(device, n) for clock in clocks
+                       for device, n in clock.items()):
+                    file.hold(start)
+                    self.fault(file.name, f"byte {start}: it has seen more of another device "
+                               "than that one has told here", waits=True)
+                    continue
+                known = incoming.get(memory_id)
+                incoming[memory_id] = merge(known, item) if known else item
+                self.places.setdefault(memory_id, []).append((file, start))
+        return incoming
+
+    def _file(self, name: str, stamp: list[int], known: dict | None) -> _File | None:
+        """Read one file; None where it is none of ours."""
+        if known and known["stamp"] == stamp and not known["waits"]:
+            return _File(name, **known)
+        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+        try:
+            with open(os.open(self.folder / name, flags), "rb") as stream:
+                file = self._opened(name, stamp, stream.readline(4096))
+                if file and known and known["head"] == file.head and known["at"] <= stamp[1]:
+                    file.at, file.n = known["at"], max(known["n"], file.n)
+                if file:
+                    self._changes(file, stream)
+                return file
+        except OSError as problem:
+            self.fault(name, problem.strerror or "it cannot be read", waits=True)
+            return None
+
+    def _opened(self, name: str, stamp: list[int], head: bytes) -> _File | None:
+        """Read the header: version, device and whether it is sealed."""
+        row = self.row(head.rstrip()) if head.endswith(b"\n") and (
+            head[:8] == b"%08x" % zlib.crc32(head.rstrip(b"\r\n")[9:])) else {}
+        if "hermes-lite-sync" not in row:
+            self.fault(name, "its first line is not there yet, or damaged", waits=True)
+        elif row["hermes-lite-sync"] != 1:
+            self.fault(name, "it is of another version; update hermes-lite on this device")
+        elif not isinstance(row.get("device"), str) or not _DEVICE.fullmatch(row["device"]) or (
+                not _is_count(row.get("n"))):
+            self.fault(name, "its first line cannot be right")
+        elif bool(row.get("sealed")) != bool(self.cipher):
+            self.fault(name, ("it is sealed" if row.get("sealed") else "it is not sealed") +
+                       "; set the same HERMES_SYNC_KEY on every device, and run sync there",
+                       waits=True)
+        else:
+            return _File(name, stamp, row["device"], row["n"], zlib.crc32(head), len(head))
+        return None
+
+    def _changes(self, file: _File, stream) -> None:
+        """Collect what a file says from its `at` on; a bad line costs itself."""
+        held = []
+        for start, end, content in _cut(stream, file.at, self.most):
+            file.at = end
+            try:
+                self._change(file, start, content)
+            except _Waits as problem:
+                held.append(start)
+                self.fault(file.name, f"byte {start}: {problem}", waits=True)
+            except (ValueError, RecursionError) as problem:
+                self.fault(file.name, f"byte {start}: {problem}" if type(problem) is ValueError
+                           else f"byte {start}: no JSON")
+        if held:
+            file.hold(held[0])
+
+    def _change(self, file: _File, start: int, content: bytes | None) -> None:
+        if content is None:
+            raise _Waits("damaged, or not yet delivered")
+        if not content:
+            raise ValueError("longer than any memory may be")
+        try:
+            content = self.cipher.open(content) if self.cipher else content
+        except ValueError:
+            raise _Waits("sealed under another HERMES_SYNC_KEY") from None
+        row = from_json(content)
+        memory_id, item = from_line(row)
+        if self.memory.redact(memory_id)[0] != memory_id:
+            raise ValueError("the id holds a secret")
+        file.n = max(file.n, row["n"] if _is_count(row.get("n")) else 0)
+        file.changes.append((start, memory_id, item))
+
+
 class _Undo(Exception):
     """Ends the transaction of a dry run."""
 
@@ -473,19 +616,14 @@ class _Run:
 
     def __init__(self, memory: HermesLite, folder: Path, state: dict[str, object]) -> None:
         self.memory, self.store, self.folder, self.state = memory, memory.store, folder, state
-        self.cipher = _folder_cipher(memory)
-        self.most = 8 * memory.config["storage"]["max_text_chars"] + 1_048_576
+        self.inbox = _Inbox(memory, folder, state["files"])
         self.rows: dict[str, list] = state.pop("rows", {})
         self.device, self.n = state["device"], state["n"]
-        self.listed = _listed(folder)
-        self.files: list[_File] = []
-        self.places: dict[str, list[tuple[_File, int]]] = {}
         self.lines: dict[str, dict] = {}           # what this device has to tell
         self.unfolded: list[Memory] = []           # removed, for another says the same
         self.told: list[tuple[Memory, str]] = []   # forgotten, for the systems
-        self.counts = dict.fromkeys(("received", "merged", "kept_both", "forgotten", "refused"),
-                                    0)
-        self.faults: list[tuple[str, str]] = []
+        self.counts = dict.fromkeys(("received", "merged", "forgotten"), 0)
+        self.copies: list[tuple[str, str]] = []
         self.renewed: str | None = None
         self.rewrite = self.changed = False
         self.again = state.pop("again", False)
@@ -505,7 +643,7 @@ class _Run:
         revision = getattr(self.store, "revision", list)()
         changed, lost = self._scan()
         self.again = self.again or lost
-        incoming = self._incoming()
+        incoming = self.inbox.read(self.own.name, {self.device: self.n}, again=self.again)
         ids = sorted({*changed, *incoming}, key=lambda i: (     # what goes, goes first
             self.store.get(i) is not None and not (i in incoming and incoming[i].gone), i))
         if dry_run:
@@ -521,23 +659,15 @@ class _Run:
             self._tell_systems()
             self._send(revision)
         return Synced(str(self.folder), self.device, len(self.lines), **self.counts,
-                      faults=tuple(self.faults), renewed=self.renewed, dry_run=dry_run,
+                      kept_both=len(self.copies), refused=self.inbox.refused,
+                      waiting=self.inbox.waiting, copies=tuple(self.copies),
+                      faults=tuple(self.inbox.faults), renewed=self.renewed, dry_run=dry_run,
                       warnings=self._warnings())
 
     def _warnings(self) -> tuple[str, ...]:
-        said = []
-        if self.renewed:
-            said.append(f"this data root is a copy or was put back: it is the device "
-                        f"{self.device} from now on. If no other root goes by the name "
-                        f"{self.renewed}, run: sync --retire {self.renewed}")
-        if self.counts["refused"]:
-            said.append(f"{self.counts['refused']} changes were refused")
-        return tuple(said)
-
-    def _fault(self, name: str, why: str, *, refused: bool = True) -> None:
-        self.counts["refused"] += refused
-        if len(self.faults) < _FAULTS:
-            self.faults.append((self.memory.redact(name)[0], self.memory.redact(why)[0]))
+        return (f"this data root is a copy, or was put back: from now on it is the device "
+                f"{self.device}. If no other root goes by the name {self.renewed}, run: sync "
+                f"--retire {self.renewed}",) if self.renewed else ()
 
     # -- who am I -----------------------------------------------------------
 
@@ -554,7 +684,7 @@ class _Run:
             self._renew()
         elif own and zlib.crc32(data := self._own_data()) == own["crc"] and len(data) == (
                 own["size"]):
-            self.rewrite = self.rewrite or own["sealed"] != bool(self.cipher)
+            self.rewrite = self.rewrite or own["sealed"] != self.inbox.mark
         elif own and self._is_anothers(own):
             self._renew()
         else:
@@ -571,20 +701,13 @@ class _Run:
     def _is_anothers(self, own: Mapping[str, object]) -> bool:
         """Tell whether somebody wrote on in this device's name."""
         for line in self._own_data().splitlines():
-            row = self._read(line[9:])
-            n = row.get("n") if isinstance(row, dict) else None
+            row = self.inbox.row(line)
+            n = row.get("n")
             if type(n) is int and (n > own["n"] or n == own["n"] and (
                     line[:8] != own["tail"].encode() if "id" in row else
                     row.get("gen") != own["gen"])):
                 return True
         return False
-
-    def _read(self, content: bytes) -> object:
-        with contextlib.suppress(ValueError):
-            if content[:1] != b"{" and self.cipher:
-                content = self.cipher.open(content)
-            return from_json(content)
-        return None
 
     def _renew(self) -> None:
         self.renewed, self.device, self.n = self.device, _new_device(), 0
@@ -617,103 +740,6 @@ class _Run:
             del self.rows[memory_id]
         return [*changed, *(i for i in missing if i in removals)], bool(lost)
 
-    # -- what is new there --------------------------------------------------
-
-    def _incoming(self) -> dict[str, Item]:
-        """Read every file's new changes, and merge those of one memory.
-
-        A clock that knows more of a device than its own file tells came too early, or lies: it
-        waits.
-        """
-        for name, stamp in self.listed.items():
-            if name != self.own.name or self.again:
-                file = self._file(name, stamp)
-                self.files += [file] if file else []
-        limits = {self.device: self.n}
-        for file in self.files:
-            limits[file.device] = max(file.n, limits.get(file.device, 0))
-        incoming: dict[str, Item] = {}
-        for file in self.files:
-            for start, memory_id, item in file.changes:
-                clocks = [item.gone, *item.same, *(each.clock for each in item.versions)]
-                if any(n > limits.get(device, n) for clock in clocks
-                       for device, n in clock.items()):
-                    file.hold(start)
-                    self._fault(file.name, "a change knows more of another device than that one "
-                                "has told; it waits")
-                    continue
-                known = incoming.get(memory_id)
-                incoming[memory_id] = merge(known, item) if known else item
-                self.places.setdefault(memory_id, []).append((file, start))
-        return incoming
-
-    def _file(self, name: str, stamp: list[int]) -> _File | None:
-        """Read one file from where the last run ended; None where it is none of ours."""
-        known = self.state["files"].get(name)
-        if known and known["stamp"] == stamp and not known["waits"] and not self.again:
-            return _File(name, **known)
-        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-        try:
-            with open(os.open(self.folder / name, flags), "rb") as stream:
-                head = stream.readline(4096)
-                file = self._opened(name, stamp, head)
-                if file and known and not self.again and known["head"] == file.head and (
-                        known["at"] <= stamp[1]):
-                    file.at, file.n = known["at"], max(known["n"], file.n)
-                if file:
-                    self._changes(file, stream)
-                return file
-        except OSError as problem:
-            self._fault(name, problem.strerror or "it cannot be read", refused=False)
-            return None
-
-    def _opened(self, name: str, stamp: list[int], head: bytes) -> _File | None:
-        """Read the header: version, device and whether it is sealed."""
-        row = None
-        if head.endswith(b"\n") and head[:8] == b"%08x" % zlib.crc32(head.rstrip(b"\r\n")[9:]):
-            row = self._read(head[9:])
-        if not isinstance(row, dict) or "hermes-lite-sync" not in row:
-            self._fault(name, "its first line is not there yet, or damaged", refused=False)
-            return None
-        if row["hermes-lite-sync"] != 1:
-            self._fault(name, "it is of another version; update hermes-lite on this device")
-        elif not isinstance(row.get("device"), str) or not _DEVICE.fullmatch(row["device"]) or (
-                not _is_count(row.get("n"))):
-            self._fault(name, "its first line cannot be right")
-        elif bool(row.get("sealed")) != bool(self.cipher):
-            self._fault(name, ("it is sealed" if row.get("sealed") else "it is not sealed") +
-                        "; set the same HERMES_SYNC_KEY on every device, and run sync there")
-        else:
-            return _File(name, stamp, row["device"], row["n"], zlib.crc32(head), len(head))
-        return None
-
-    def _changes(self, file: _File, stream) -> None:
-        """Collect what a file says from its `at` on; a bad line costs itself."""
-        held = None
-        for start, end, content in _cut(stream, file.at, self.most):
-            file.at = end
-            if content is None:
-                held = start if held is None else held
-                self._fault(file.name, f"byte {start}: damaged, or not yet delivered; it is read "
-                            "again next time")
-                continue
-            try:
-                if not content:
-                    raise ValueError("longer than any memory may be")
-                if self.cipher:
-                    content = self.cipher.open(content)
-                row = from_json(content)
-                memory_id, item = from_line(row)
-                if self.memory.redact(memory_id)[0] != memory_id:
-                    raise ValueError("the id holds a secret")
-                file.n = max(file.n, row["n"] if _is_count(row.get("n")) else 0)
-                file.changes.append((start, memory_id, item))
-            except (ValueError, RecursionError) as problem:
-                why = str(problem) if type(problem) is ValueError else "no JSON"
-                self._fault(file.name, f"byte {start}: {why}")
-        if held is not None:
-            file.hold(held)
-
     # -- one memory after the other -----------------------------------------
 
     def _take(self, ids: Iterable[str], incoming: Mapping[str, Item]) -> None:
@@ -732,7 +758,7 @@ class _Run:
         local, level = self._local(memory_id, row, record, news, removals)
         item = merge(local, news)
         if not (item.versions or item.gone or item.same):
-            self._hold(memory_id)
+            self.inbox.hold(memory_id)
             return {}
         if self._is_unwanted(memory_id, item, local):
             item = merge(item, Item(gone={self.device: self.tick()}))
@@ -748,7 +774,7 @@ class _Run:
             local.versions[0].clock, local.versions[0].mark)
         text = record.content if is_own else top.text or self._text_of(top.mark)
         if text is None:
-            self._hold(memory_id)
+            self.inbox.hold(memory_id)
             return {}
         if not is_own or any(local.facts.get(name) != fact for name, fact in item.facts.items()
                              ) or item.count != local.count:
@@ -767,11 +793,6 @@ class _Run:
                     return record.content
         self.state["again"] = True                 # the next run reads all files from the start
         return None
-
-    def _hold(self, memory_id: str) -> None:
-        """Read what is said of a memory again next time: its text has not arrived yet."""
-        for file, start in self.places.get(memory_id, ()):
-            file.hold(start)
 
     def _local(self, memory_id: str, row: _Row, record: Memory | None, news: Item,
                removals: Mapping[str, Mapping[str, str]]) -> tuple[Item, int]:
@@ -902,7 +923,7 @@ class _Run:
             self.store.lift(text, memory_id=memory_id)
             self.memory.admit(wanted, replacing=True)
         except (ValueError, RecursionError) as problem:
-            self._fault(memory_id, str(problem) if isinstance(problem, ValueError)
+            self.inbox.fault(memory_id, str(problem) if isinstance(problem, ValueError)
                         else "nested too deeply")
             return record is not None              # the old record stays, and is not sent
         self.counts["merged" if record else "received"] += 1
@@ -937,7 +958,7 @@ class _Run:
                      for name, (_, value) in item.facts.items()}
             facts["meta.sync"] = (0, {"conflict_with": memory_id})
             copies[copy] = Item((each,), facts)
-            self.counts["kept_both"] += 1
+            self.copies.append((memory_id, copy))
         return copies
 
     # -- the same words twice -----------------------------------------------
@@ -998,13 +1019,14 @@ class _Run:
 
     def _send(self, revision: list) -> None:
         """Save the state, then write the own file: after a kill between, it is written anew."""
-        self.state["files"] = {file.name: file.kept() for file in self.files} | {
-            name: known for name, known in self.state["files"].items() if name in self.listed
-            and name not in {file.name for file in self.files}}
+        self.state["files"] = {name: known for name, known in self.state["files"].items()
+                               if name in self.inbox.listed} | {
+            file.name: file.kept() for file in self.inbox.files}
         own = self.state["own"]
         if own and not self.lines and not self.rewrite:
-            waits = "again" in self.state or any(file.waits for file in self.files)
-            look = "" if waits or self.changed else _look(self.folder, self.listed, revision)
+            waits = "again" in self.state or self.inbox.waits()
+            look = "" if waits or self.changed else _look(self.folder, self.inbox.listed,
+                                                          revision)
             if self.changed or look != self.state["look"] or waits:
                 self._save(look)
             return
@@ -1028,30 +1050,29 @@ class _Run:
         """Write all that this device has to tell, and only that; then remove its stray copies."""
         gen = os.urandom(8).hex()
         head = _framed(to_json({"hermes-lite-sync": 1, "device": self.device, "n": self.tick(),
-                                "gen": gen, "sealed": bool(self.cipher)}))
+                                "gen": gen, "sealed": bool(self.inbox.mark)}))
         framed = [head, *map(self._sealed, self._all_lines())]
         data = b"".join(framed)
         self.state["own"] = {"n": self.n, "size": len(data), "crc": zlib.crc32(data), "gen": gen,
                              "tail": framed[-1][:8].decode(), "lines": len(framed) - 1,
-                             "sealed": bool(self.cipher)}
+                             "sealed": self.inbox.mark}
         self._save("")
         write_atomic(self.own, data)
-        for file in self.files:
+        for file in self.inbox.files:
             if file.device == self.device and file.name != self.own.name and not file.waits:
                 with contextlib.suppress(OSError):
                     os.unlink(self.folder / file.name)
 
     def _sealed(self, row: dict[str, object]) -> bytes:
-        content = to_json(row)
-        return _framed(self.cipher.seal(content) if self.cipher else content)
+        return _framed(seal(to_json(row), self.inbox.cipher))
 
     def _all_lines(self) -> Iterator[dict[str, object]]:
         """Yield the newest of every memory; of a pruned one, what the file says already."""
         aged = {i for i, row in self.rows.items() if row[2] and row[5].get("aged")}
         told: dict[str, dict] = {}
         for line in self._own_data().splitlines() if aged else ():
-            row = self._read(line[9:])
-            if isinstance(row, dict) and row.get("id") in aged and "text" in row:
+            row = self.inbox.row(line)
+            if row.get("id") in aged and "text" in row:
                 told[row["id"]] = {**row, "n": 0}
         for memory_id in sorted(i for i, row in self.rows.items() if row[2]):
             row = _Row.unpacked(self.rows[memory_id])
@@ -1135,7 +1156,7 @@ def _whole(memory: HermesLite, folder: Path, plain: bool) -> dict[str, object]:
                           "hermes-lite")
     if state["folder"] != str(folder):
         state.update(folder=str(folder), files={}, look="")
-    return {**state, "plain": state["plain"] or plain}
+    return {**state, "plain": (state["plain"] or plain) and not _folder_cipher(memory)}
 
 
 def _chosen(memory: HermesLite, state: Mapping[str, object], folder: object, plain: bool, *,
@@ -1149,11 +1170,13 @@ def _chosen(memory: HermesLite, state: Mapping[str, object], folder: object, pla
     if Path(real).is_relative_to(root):
         raise Refused("FOLDER lies inside the data root, where the store's own files are; choose "
                       "a folder that your machines share", "inside_root")
-    if getattr(memory.store, "cipher", None) and not _folder_cipher(memory) and not (
-            plain or state.get("plain")):
-        raise Refused("this store is encrypted and the folder would be readable; set "
-                      "HERMES_SYNC_KEY to one long passphrase, the same on every device, or add "
-                      "--plain to write readable files", "needs_key")
+    was_sealed = bool((state.get("own") or {}).get("sealed"))
+    if (getattr(memory.store, "cipher", None) or was_sealed) and not _folder_cipher(memory) and (
+            not (plain or state.get("plain"))):
+        raise Refused(f"{'its files were sealed' if was_sealed else 'this store is encrypted'} and "
+                      "would become readable in the folder; set HERMES_SYNC_KEY, in .env for "
+                      "cron, to one long passphrase, the same on every device, or add --plain",
+                      "needs_key")
     if path.exists() and not path.is_dir():
         raise UsageError(f"{path} is a file; give a folder")
     if not path.is_dir():
@@ -1195,7 +1218,7 @@ def retire(memory: HermesLite, device: str) -> Synced:
         run = _Run(memory, path, _whole(memory, path, False))
         run._carry_all()
         done = run.run()
-        theirs = [file for file in run.files if file.device == device]
+        theirs = [file for file in run.inbox.files if file.device == device]
         if not theirs:
             raise NotFound(f"no file in {path} is of the device {memory._quoted(device)}; "
                            "`sync --status` names them")
@@ -1227,9 +1250,12 @@ def _show(result: object) -> Iterator[str]:
         return
     for name, why in result.faults:
         yield f"{_visible(name)}: {_visible(why)}"
+    for memory_id, copy in result.copies:
+        yield f"{memory_id}: edited on two devices; the other text is kept as {copy}"
     yield (f"{result.sent} {'to send' if result.dry_run else 'sent'}, {result.received} received, "
            f"{result.merged} merged, {result.kept_both} kept both, {result.refused} refused, "
-           f"{result.forgotten} forgotten")
+           f"{result.forgotten} forgotten" + (f", {result.waiting} not yet delivered whole"
+                                              if result.waiting else ""))
 
 
 OPERATIONS = (

@@ -368,7 +368,7 @@ class TestDelivery(SyncCase):
         middle = len(data) // 2
         path.write_bytes(data[:middle] + b"\0" * 40 + data[middle + 40:])
         two = self.memory("two")
-        self.assertGreater(sync(two, self.share).refused, 0)
+        self.assertGreater(sync(two, self.share).waiting, 0)
         self.assertGreater(len(self.texts(two)), 3)
         path.write_bytes(data)
         sync(two)
@@ -600,7 +600,7 @@ class TestHostile(SyncCase):
         os.mkfifo(self.share / "hermes-lite.pipe.jsonl")
         done = sync(one, self.share)
         self.assertEqual(list(self.rows(one)), ["mem_good"])
-        self.assertEqual(done.refused, 4)
+        self.assertEqual((done.refused, done.waiting), (4, 0))
         self.assertTrue(any("another version" in why for _, why in done.faults))
 
     def test_a_forgotten_text_is_in_no_error_and_no_state(self):
@@ -643,8 +643,28 @@ class TestKeys(SyncCase):
         sync(one, self.share)
         self.assertIn(b"Kaffee", self.shared())
         one.close()
-        sync(self.memory("one", environ={"HERMES_SYNC_KEY": "a long pass phrase of words"}))
+        key = {"HERMES_SYNC_KEY": "a long pass phrase of words"}
+        sync(self.memory("one", environ=key))
         self.assertNotIn(b"Kaffee", self.shared())
+        with self.assertRaises(Refused):           # as from cron, which knows no key
+            sync(self.memory("one"))
+        self.assertNotIn(b"Kaffee", self.shared())
+
+    def test_a_wrong_key_loses_nothing(self):
+        if cryptography is None:
+            self.skipTest("needs the package cryptography")
+        key, wrong = ({"HERMES_SYNC_KEY": text} for text in ("one long pass phrase of words",
+                                                             "one long pass phrase of wards"))
+        one, two = self.memory("one", environ=key), self.memory("two", environ=wrong)
+        for device, text in ((one, words(1)), (two, words(2))):
+            device.remember(text)
+            sync(device, self.share)
+        self.assertGreater(sync(one).waiting, 0)
+        two.close()
+        two = self.memory("two", environ=key)
+        self.meet(two, one)
+        self.assertEqual(len(self.texts(one)), 2)
+        self.assert_equal(one, two)
 
     def test_an_encrypted_store_is_not_written_readable_without_being_told(self):
         if cryptography is None:
