@@ -34,8 +34,9 @@ In the folder, hermes-lite.DEVICE.jsonl is all that DEVICE has to tell, version 
     {"hermes-lite-sync": 1, "device", "n", "gen", "sealed"}     n: changes made up to here
     {"n", "id", "clock": {device: n}, "text", "facts": {field: value}, "levels": {field: level},
      "count": [accesses, last], "gone": {device: n}, "same": [clock], "after": [id]}
-A change is appended. Forgetting rewrites the file without the text, and every device that hears
-of it rewrites its own: no text stays, only the id. A torn or not yet delivered end is waited for.
+What is new is appended. A text that was replaced or forgotten is no longer in the file: it is
+written anew without it, by every device that told it, as soon as that one hears of the change. Of
+what was forgotten only the id stays. A torn or not yet delivered end is waited for.
 Conflict copies that a service makes ("… (conflicted copy).jsonl", ".sync-conflict-…") are read
 like any file, for a change may arrive twice and in any order, and their owner removes them.
 
@@ -933,6 +934,8 @@ class _Run:
         """Note what is stored now, and what of it the others do not know."""
         record = self.store.get(memory_id)
         made = _Row.of(record, item, max(row.carry, level))
+        if row.carry == 2 and row.versions and row.versions[0][1] != made.versions[0][1]:
+            self.rewrite = True                    # the own file tells the older text
         self._keep_row(memory_id, made)
         if level == 2:
             self.lines[memory_id] = to_line(memory_id, replace(made.item(record),
