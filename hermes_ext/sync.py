@@ -33,7 +33,8 @@ In the folder, hermes-lite.DEVICE.jsonl is all that DEVICE has to tell, version 
 `crc32 JSON\\n`, or `crc32 token\\n` where the folder has a key; the first is the header.
     {"hermes-lite-sync": 1, "device", "n", "gen", "sealed"}     n: changes made up to here
     {"n", "id", "clock": {device: n}, "text", "facts": {field: value}, "levels": {field: level},
-     "count": [accesses, last], "gone": {device: n}, "same": [clock], "after": [id]}
+     "count": [accesses, last], "gone": {device: n}, "same": [clock], "void": [clock],
+     "after": [id]}
 What is new is appended. A text that was replaced or forgotten is no longer in the file: it is
 written anew without it, by every device that told it, as soon as that one hears of the change. Of
 what was forgotten only the id stays. A torn or not yet delivered end is waited for.
@@ -124,14 +125,16 @@ class Item:
 
     `versions`, best first, are those that no other has seen. `facts` is {field: (level,
     value)}, a level being the number of changes before it. `gone` counts the forgets, `same`
-    the clocks of versions that another memory stands for. `after` names the forgotten memories
-    of the same text that its writer knew of.
+    holds the clocks of versions that another memory stands for, `void` those of versions whose
+    text was forgotten under another id. `after` names the forgotten memories of the same text
+    that its writer knew of.
     """
     versions: tuple[Version, ...] = ()
     facts: Mapping[str, tuple[int, object]] = field(default_factory=dict)
     count: tuple[int, str] = (0, "")
     gone: Clock = field(default_factory=dict)
     same: tuple[Clock, ...] = ()
+    void: tuple[Clock, ...] = ()
     after: tuple[str, ...] = ()
 
 
@@ -142,12 +145,12 @@ class _Kept:
 def merge(one: Item, two: Item) -> Item:
     """Return the least item that knows all that both know."""
     gone = _joined(one.gone, two.gone)
-    same = _newest([*one.same, *two.same])
+    same, void = _newest([*one.same, *two.same]), _newest([*one.void, *two.void])
     facts = dict(one.facts)
     for name, (level, value) in two.facts.items():
         facts[name] = _joined_fact(name, facts.get(name, (-1, None)), (level, value))
-    return Item(_standing([*one.versions, *two.versions], gone, same), facts,
-                max(one.count, two.count), gone, same,
+    return Item(_standing([*one.versions, *two.versions], gone, (*same, *void)), facts,
+                max(one.count, two.count), gone, same, void,
                 tuple(dict.fromkeys((*one.after, *two.after))))
 
 
@@ -170,9 +173,9 @@ def _newest(clocks: Iterable[Clock]) -> tuple[Clock, ...]:
         other is not one and _covers(other, one) for other in unique.values()))
 
 
-def _standing(versions: Iterable[Version], gone: Clock, same: Iterable[Clock]) -> (
+def _standing(versions: Iterable[Version], gone: Clock, dropped: Iterable[Clock]) -> (
         tuple[Version, ...]):
-    """Return what is neither seen by another version, nor forgotten, nor said elsewhere.
+    """Return what is neither seen by another version, nor forgotten, nor dropped.
 
     The order is total, and a version comes before all that it has seen: one that once came
     second never becomes first.
@@ -180,7 +183,7 @@ def _standing(versions: Iterable[Version], gone: Clock, same: Iterable[Clock]) -
     unique: dict[tuple, Version] = {}
     for each in versions:
         key = sum(each.clock.values()), tuple(sorted(each.clock.items())), each.mark
-        if _covers(each.clock, gone) and not any(_covers(clock, each.clock) for clock in same):
+        if _covers(each.clock, gone) and not any(_covers(clock, each.clock) for clock in dropped):
             if key not in unique or unique[key].text is None:
                 unique[key] = each
     return tuple(each for key, each in sorted(unique.items(), reverse=True) if not any(
@@ -212,7 +215,8 @@ def to_line(memory_id: str, item: Item, n: int = 0) -> dict[str, object]:
     levels = {name: level for name, (level, _) in known.items() if level != 1}
     optional = {"facts": {name: value for name, (_, value) in known.items()}, "levels": levels,
                 "count": list(item.count) if item.count[0] else None, "gone": dict(item.gone),
-                "same": [dict(clock) for clock in item.same], "after": list(item.after)}
+                "same": [dict(clock) for clock in item.same],
+                "void": [dict(clock) for clock in item.void], "after": list(item.after)}
     return {**row, **{name: value for name, value in optional.items() if value}}
 
 
@@ -228,13 +232,13 @@ def from_line(row: object) -> tuple[str, Item]:
         if not isinstance(row["text"], str) or not row.get("clock"):
             raise ValueError("the text is no text, or has no clock")
         versions = Version(_clock(row["clock"]), text_mark(row["text"]), row["text"]),
-    same = tuple(_clock(clock) for clock in _list(row, "same"))
+    same, void = (tuple(map(_clock, _list(row, name))) for name in ("same", "void"))
     after = tuple(each for each in _list(row, "after") if isinstance(each, str))
     count, when = (*_list(row, "count"), 0, "")[:2] if len(_list(row, "count")) != 1 else (0, 0)
     if not _is_count(count) or not isinstance(when, str) or len(when) > 40:
         raise ValueError("the access count is none")
     return memory_id, Item(versions, _facts_of(row), (count, when), _clock(row.get("gone", {})),
-                           same, after)
+                           same, void, after)
 
 
 def _is_good_id(name: str) -> bool:
@@ -338,6 +342,7 @@ class _Row:
     kept: list[str] = field(default_factory=list)
     gone: dict[str, int] = field(default_factory=dict)
     same: list = field(default_factory=list)
+    void: list = field(default_factory=list)
     aged: bool = False
     note: str = ""
 
@@ -345,7 +350,7 @@ class _Row:
         marks = "".join(self.marks.get(name, "------") for name in _FIELDS)
         more = {"marks": {k: v for k, v in self.marks.items() if k not in _FIELDS},
                 "levels": self.levels, "kept": self.kept, "gone": self.gone, "same": self.same,
-                "aged": self.aged, "note": self.note,
+                "void": self.void, "aged": self.aged, "note": self.note,
                 "stored": self.stored if self.versions and (
                     self.stored != self.versions[0][1]) else ""}
         return [self.mark, self.count, self.carry, self.versions, marks if self.marks else "",
@@ -358,8 +363,8 @@ class _Row:
                  if marks[at] != "-"}
         stored = more.get("stored") or (versions[0][1] if versions else "")
         return cls(mark, count, carry, versions, stored, found | more.get("marks", {}),
-                   **{name: more[name] for name in ("levels", "kept", "gone", "same", "aged",
-                                                    "note") if name in more})
+                   **{name: more[name] for name in ("levels", "kept", "gone", "same", "void",
+                                                    "aged", "note") if name in more})
 
     @classmethod
     def of(cls, record: Memory, item: Item, carry: int) -> _Row:
@@ -371,7 +376,8 @@ class _Row:
                    [[dict(each.clock), each.mark] for each in item.versions],
                    text_mark(record.content), {name: _mark(v) for name, v in facts.items()},
                    {name: level for name, (level, _) in item.facts.items() if level != 1},
-                   sorted(kept), dict(item.gone), [dict(clock) for clock in item.same])
+                   sorted(kept), dict(item.gone), [*map(dict, item.same)],
+                   [*map(dict, item.void)])
 
     def item(self, record: Memory | None) -> Item:
         """Return the item; of a text that the door changed or that is not here, only the hash."""
@@ -384,7 +390,7 @@ class _Row:
                                              else facts.get(name)) for name in names},
                     (record.access_count if record else self.count,
                      (record and record.last_accessed) or ""), self.gone,
-                    tuple(self.same))
+                    tuple(self.same), tuple(self.void))
 
 
 # -- files in the folder ------------------------------------------------------
@@ -525,7 +531,7 @@ class _Inbox:
         incoming: dict[str, Item] = {}
         for file in self.files:
             for start, memory_id, item in file.changes:
-                clocks = [item.gone, *item.same, *(each.clock for each in item.versions)]
+                clocks = [item.gone, *item.same, *item.void, *(each.clock for each in item.versions)]
                 if any(n > limits.get(device, n) for clock in clocks
                        for device, n in clock.items()):
                     file.hold(start)
@@ -719,7 +725,7 @@ class _Run:
         """Tell everything that is known here, whoever said it first."""
         self.rewrite = self.again = True
         for row in self.rows.values():
-            row[2] = 2 if row[0] or row[5].get("gone") or row[5].get("same") else row[2]
+            row[2] = 2 if row[0] or {"gone", "same", "void"} & row[5].keys() else row[2]
 
     # -- what is new here ---------------------------------------------------
 
@@ -758,12 +764,12 @@ class _Run:
         row = _Row.unpacked(row) if row else _Row()
         local, level = self._local(memory_id, row, record, news, removals)
         item = merge(local, news)
-        if not (item.versions or item.gone or item.same):
+        if item == Item(facts=item.facts, count=item.count, after=item.after):
             self.inbox.hold(memory_id)
             return {}
-        if self._is_unwanted(memory_id, item, local):
-            item = merge(item, Item(gone={self.device: self.tick()}))
-            self.counts["forgotten"] += 1
+        while self._is_unwanted(memory_id, item, local):
+            item = merge(item, Item(void=(item.versions[0].clock,)))
+            self.counts["forgotten"] += record is None
         if not item.versions:
             self._drop(memory_id, row, record, item, local)
             return {}
@@ -781,7 +787,7 @@ class _Run:
                              ) or item.count != local.count:
             if not self._put(memory_id, record, item, text):
                 return {}
-        level = 2 if item.gone != local.gone else level
+        level = 2 if (item.gone, item.void) != (local.gone, local.void) else level
         self._settle(memory_id, row, item, max(level, least))
         return self._copies(memory_id, item)
 
@@ -800,7 +806,7 @@ class _Run:
         """Return what this device says, and how much of it is new: 0, 1 the count, 2 more."""
         if record is None:
             if row.mark and memory_id not in removals:     # lost a moment ago
-                return Item(gone=row.gone, same=tuple(row.same)), 0
+                return Item(gone=row.gone, same=tuple(row.same), void=tuple(row.void)), 0
             if row.mark and removals[memory_id]["why"].startswith("pruned: "):
                 row.aged, row.mark = True, ""
             elif row.mark:
@@ -839,9 +845,10 @@ class _Run:
                 same = all(values.get(name) == fact[1] for name, fact in news.facts.items())
                 return Item((replace(each, text=text),), facts, count), 0 if same else 2
         tomb = self.store.forgotten(record.content)
-        if row.gone and tomb and not tomb["why"].startswith("pruned: "):
+        if (row.gone or row.void) and tomb and not tomb["why"].startswith("pruned: "):
             return row.item(None), 0               # put back behind the store's back
-        before = [*(clock for clock, _ in row.versions), row.gone, *row.same]
+        before = [*(clock for clock, _ in row.versions), row.gone, *row.same,
+                  *row.void]
         level = 1 + max([0, *row.levels.values()], default=0) + (row != _Row())
         clock = _joined(*before, {self.device: self.tick()})
         if row != _Row():                          # fields that it no longer has, too
@@ -849,7 +856,7 @@ class _Run:
         note = self._note(text_mark(record.content))
         after = tuple(i for i in self.notes.get(note, ()) if i != memory_id)[:64]
         return Item((Version(clock, text_mark(record.content), record.content),), facts, count,
-                    row.gone, tuple(row.same), after), 2
+                    row.gone, tuple(row.same), tuple(row.void), after), 2
 
     def _note(self, mark: str) -> str:
         return hashlib.blake2b(mark.encode(), key=self.state["salt"].encode(),
@@ -875,16 +882,17 @@ class _Run:
         if tomb is None or tomb["why"].startswith("pruned: ") or (
                 tomb["id"] == memory_id and item.gone):
             return False
-        return not any(i == tomb["id"] or i in self.rows and self.rows[i][5].get("gone")
-                       for i in item.after)
+        return not any(i == tomb["id"] or i in self.rows and {"gone", "void"}
+                       & self.rows[i][5].keys() for i in item.after)
 
     def _drop(self, memory_id: str, row: _Row, record: Memory | None, item: Item,
               local: Item) -> None:
         """Take a memory away, because it is forgotten or because another says the same."""
         note = row.note
         if record:
-            is_forgotten = any(not _covers(each.clock, item.gone) for each in local.versions) or (
-                not local.versions)
+            is_forgotten = not local.versions or any(
+                not _covers(each.clock, item.gone) or any(
+                    _covers(clock, each.clock) for clock in item.void) for each in local.versions)
             why = "forgotten on another device" if is_forgotten else None
             self.store.remove(memory_id, why=why, also=other_wordings(record.content)
                               if is_forgotten else ())
@@ -898,13 +906,14 @@ class _Run:
         elif row.stored:
             note = self._note(row.stored)
         self.notes.setdefault(note, []).append(memory_id)
-        fresh = item.gone != row.gone
+        fresh = item.gone != row.gone or list(item.void) != row.void
         self.rewrite = self.rewrite or row.carry > 0 and bool(row.versions)
         made = _Row(carry=2 if fresh else row.carry, levels=row.levels, gone=dict(item.gone),
-                    same=[dict(clock) for clock in item.same], note=note)
+                    same=[*map(dict, item.same)], void=[*map(dict, item.void)], note=note)
         self._keep_row(memory_id, made)
         if fresh:
-            self.lines[memory_id] = to_line(memory_id, Item(gone=made.gone, same=item.same))
+            self.lines[memory_id] = to_line(memory_id, Item(gone=made.gone, same=item.same,
+                                                                void=item.void))
 
     def _keep_row(self, memory_id: str, row: _Row) -> None:
         packed = row.packed()
@@ -1006,11 +1015,12 @@ class _Run:
         row = _Row.unpacked(self.rows[record.id])
         if row.mark != _record_mark(record):       # changed since: the next run sees to it
             return
-        item = Item((), {}, (0, ""), row.gone, _newest([*row.same, *(c for c, _ in row.versions)]))
+        item = Item(gone=row.gone, void=tuple(row.void),
+                    same=_newest([*row.same, *(clock for clock, _ in row.versions)]))
         self.store.remove(record.id, why=None)
         self.rewrite = self.rewrite or row.carry > 0
-        self._keep_row(record.id, _Row(carry=2, levels=row.levels, gone=row.gone,
-                                       same=[dict(clock) for clock in item.same]))
+        self._keep_row(record.id, _Row(carry=2, levels=row.levels, gone=row.gone, void=row.void,
+                                       same=[*map(dict, item.same)]))
         self.lines[record.id] = to_line(record.id, item)
         self.counts["merged"] += 1
 
@@ -1083,7 +1093,8 @@ class _Run:
             if row.aged:
                 yield from [told[memory_id]] if memory_id in told else []
             elif not row.mark:
-                yield to_line(memory_id, Item(gone=row.gone, same=tuple(row.same)))
+                yield to_line(memory_id, Item(gone=row.gone, same=tuple(row.same),
+                                              void=tuple(row.void)))
             elif record and row.mark == _record_mark(record):     # else the next run tells it
                 line = to_line(memory_id, row.item(record))
                 after = self.lines.get(memory_id, {}).get("after")

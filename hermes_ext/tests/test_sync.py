@@ -277,6 +277,20 @@ class TestForgetting(SyncCase):
         self.meet(third, one, away)
         self.assertEqual([self.texts(d) for d in (one, away, third)], [[], [], []])
 
+    def test_an_edit_of_the_same_words_under_another_id_survives(self):
+        one, two, three = (self.memory(name) for name in ("one", "two", "three"))
+        first = one.remember(words(1)).id
+        sync(one, self.share)
+        one.forget(first)
+        other = two.remember(words(1)).id
+        sync(two, self.share)
+        self.edit(two, other, words(2))            # two does not know, one meets the old words
+        sync(one)
+        self.meet(two, one, three)
+        self.assertEqual(self.texts(three), [words(2)])
+        self.assert_equal(one, two, three)
+        self.assertNotIn(words(1).encode(), self.shared())
+
     def test_remembering_again_brings_it_back_everywhere(self):
         one, two, memory_id = self.pair()
         one.forget(memory_id)
@@ -286,13 +300,19 @@ class TestForgetting(SyncCase):
         self.assertEqual(len(self.texts(one)), 1)
         self.assert_equal(one, two)
 
-    def test_forgetting_and_remembering_between_two_runs_keeps_the_new_one(self):
+    def test_forgetting_and_remembering_between_two_runs_keeps_the_text_once(self):
         one, two, memory_id = self.pair()
         one.forget(memory_id)
         again = one.remember("The staging database listens on port 5433").id
         self.meet(one, two)
-        self.assertEqual(list(self.rows(two)), [again])
+        self.assertEqual(self.texts(two), ["The staging database listens on port 5433"])
         self.assert_equal(one, two)
+        for each in self.rows(one):
+            one.forget(each)
+        self.meet(one, two)
+        self.assertEqual(self.texts(two), [])
+        self.assertNotIn(again, self.rows(one))
+        self.assertNotIn(b"staging", self.shared())
 
     def test_prune_is_each_devices_own_affair(self):
         now = datetime(2026, 8, 1, tzinfo=timezone.utc)
@@ -833,7 +853,7 @@ def items(seed: int, count: int = 12) -> list[Item]:
         base = merge(rng.choice(made), rng.choice(made))
         device = rng.choice(devices)
         n[device] = n.get(device, 0) + 1
-        seen = module._joined(*(v.clock for v in base.versions), base.gone, *base.same,
+        seen = module._joined(*(v.clock for v in base.versions), base.gone, *base.same, *base.void,
                               {device: n[device]})
         kind = rng.random()
         if kind < 0.5 or not base.versions:
@@ -842,7 +862,7 @@ def items(seed: int, count: int = 12) -> list[Item]:
         elif kind < 0.7:
             item = Item(gone={device: n[device]})
         elif kind < 0.8:
-            item = Item(same=tuple(v.clock for v in base.versions))
+            item = Item(**{rng.choice(["same", "void"]): tuple(v.clock for v in base.versions)})
         else:
             name = rng.choice(["importance", "tags", "source", "meta.x"])
             value = {"importance": rng.randrange(10), "tags": [rng.choice("xyz")],
@@ -880,7 +900,7 @@ class TestMerge(unittest.TestCase):
         for seed in range(60):
             state, beaten = Item(), set()
             for each in items(seed):
-                state = merge(state, module.replace(each, same=()))
+                state = merge(state, module.replace(each, same=(), void=()))
                 keys = [(tuple(sorted(v.clock.items())), v.mark) for v in state.versions]
                 self.assertFalse(keys and keys[0] in beaten)
                 beaten.update(keys[1:])
