@@ -45,9 +45,10 @@ A key: HERMES_SYNC_KEY, one long passphrase, the same on every device (environme
 seals every line. An encrypted store needs it, or `--plain`, once, to be written readable.
 
 A device's name is random and kept in .state_sync.json. A root that was copied, or put back from a
-backup, gets a new one: its folder is another inode, or its file is not as it left it. The file of
-the name before stays until `--retire`, which takes over what a file still tells and removes it.
-So do the files of machines that are no more, with what they hold of forgotten texts.
+backup, gets a new one: its folder is another inode, or its file is not as it left it. So does one
+whose state was lost. The file of the name before stays until `--retire`, which takes over what a
+file still tells and removes it; so do the files of machines that are no more, with what they may
+hold of forgotten texts. What `restore` puts back is an edit like any other.
 
 How changes are noticed: .state_sync.json holds hashes of every record as last seen, no text. If
 neither store nor folder has changed, only its head is read. Every change of a run is held in
@@ -1178,8 +1179,10 @@ def _chosen(memory: HermesLite, state: Mapping[str, object], folder: object, pla
     """Return the folder, made where it is new; an error says what is in the way."""
     if folder is None and not state:
         raise UsageError("give FOLDER, the folder that your machines share; later runs know it")
-    path = Path(os.path.abspath(os.fspath(folder))) if folder is not None else Path(
-        state["folder"])
+    named = os.fspath(folder) if folder is not None else state["folder"]
+    if not named.strip() or "\0" in named:
+        raise UsageError("FOLDER is empty or contains a NUL character; give a name")
+    path = Path(os.path.abspath(named))
     real, root = os.path.realpath(path), os.path.realpath(memory.root)
     if Path(real).is_relative_to(root):
         raise Refused("FOLDER lies inside the data root, where the store's own files are; choose "
@@ -1229,13 +1232,13 @@ def retire(memory: HermesLite, device: str) -> Synced:
             raise Refused("that is this device itself" if state else "nothing was synced yet; run: "
                           "sync FOLDER", "itself")
         path = _chosen(memory, state, None, False, make=False)
+        if device not in {known["device"] for known in state["files"].values()}:
+            raise NotFound(f"no file in {path} is of the device {memory._quoted(device)}; "
+                           "`sync --status` names them")
         run = _Run(memory, path, _whole(memory, path, False))
         run._carry_all()
         done = run.run()
         theirs = [file for file in run.inbox.files if file.device == device]
-        if not theirs:
-            raise NotFound(f"no file in {path} is of the device {memory._quoted(device)}; "
-                           "`sync --status` names them")
         if any(file.waits for file in theirs):
             raise Refused("something in its file is damaged or waits for another device; "
                           "`sync` says what", "waits")
@@ -1246,8 +1249,8 @@ def retire(memory: HermesLite, device: str) -> Synced:
 
 def _sync(memory: HermesLite, *, folder: Path | None, dry_run: bool, status: bool, plain: bool,
           retire: str | None) -> object:
-    if sum((dry_run, status, bool(retire))) > 1:
-        raise UsageError("give one of --dry-run, --status and --retire")
+    if sum((dry_run, status, bool(retire))) > 1 or folder is not None and (status or retire):
+        raise UsageError("give FOLDER or --dry-run or both, or --status alone, or --retire alone")
     if status:
         return globals()["status"](memory)
     return globals()["retire"](memory, retire) if retire else sync(

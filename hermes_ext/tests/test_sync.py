@@ -282,10 +282,13 @@ class TestForgetting(SyncCase):
         first = one.remember(words(1)).id
         sync(one, self.share)
         one.forget(first)
-        other = two.remember(words(1)).id
-        sync(two, self.share)
-        self.edit(two, other, words(2))            # two does not know, one meets the old words
         sync(one)
+        other = two.remember(words(1)).id
+        sync(two, self.folder / "apart")
+        self.edit(two, other, words(2))            # one does not know, and meets the old words
+        for path in (self.folder / "apart").iterdir():
+            shutil.copy(path, self.share)
+        self.assertEqual(sync(one).forgotten, 1)
         self.meet(two, one, three)
         self.assertEqual(self.texts(three), [words(2)])
         self.assert_equal(one, two, three)
@@ -728,7 +731,12 @@ class TestRuns(SyncCase):
                                                   "refused", "forgotten")], [0] * 6)
         shown = json.loads(self.cli("two", "sync", "--status", "--json"))
         self.assertEqual((shown["folder"], len(shown["devices"])), (share, 1))
-        self.cli("one", "sync", "--status", "--dry-run", code=2)
+        for odd in (["--status", "--dry-run"], ["--status", share], [""], ["  "],
+                    ["--retire", "a" * 12, share]):
+            self.cli("one", "sync", *odd, code=2)
+        before = self.shared()
+        self.cli("one", "sync", "--retire", "a" * 12, code=10)
+        self.assertEqual(self.shared(), before)
         self.cli("one", "sync", str(self.folder / "one" / "inside"), code=11)
         self.cli("one", "sync", str(self.folder / "no" / "such"), code=10)
         (self.folder / "file").write_text("x")
