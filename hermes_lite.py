@@ -6995,7 +6995,7 @@ def _advice(message: str, known: Iterable[str]) -> str:
     if "unrecognized arguments" in message:
         return f"{message}; put a text of several words in quotes"
     if "arguments are required" in message:
-        return f"{message}; a text that starts with - goes after --"
+        return f"{message}; it goes before --tags, and after -- where it starts with -"
     return message
 
 
@@ -7009,9 +7009,10 @@ def _add_param(parser: argparse.ArgumentParser, param: Param) -> None:
         parser.add_argument(param.name, help=param.help, default=param.default,
                             nargs=None if param.required else "?")
     else:
-        parser.add_argument(flag, dest=param.name, help=param.help, default=param.default,
-                            metavar=param.name.upper(),
-                            **({"action": "extend", "nargs": "+"} if param.repeated else {}))
+        how = {"action": "extend", "nargs": "+", "default": list(param.default or ())} if (
+            param.repeated) else {"default": param.default}
+        parser.add_argument(flag, dest=param.name, help=param.help, metavar=param.name.upper(),
+                            **how)
 
 
 def _read_value(param: Param, word: object) -> object:
