@@ -5742,7 +5742,8 @@ class HermesLite:
 
         A near-duplicate (similarity >= 0.85, no fact differs) is merged into the older memory of
         the same *agent*, tags united; two agents that say the same keep a memory each.
-        *position* ("first" or "last" in the conversation) is for systems. Conflicts are reported, never resolved. What was forgotten is Refused unless
+        *position* ("first" or "last" in the conversation) is for systems. Conflicts are
+        reported, never resolved. What was forgotten is Refused unless
         *deliberate*, that is, unless a person asks for it again. UsageError for a blank text,
         an unknown category or an importance outside 1 to 10; Refused for a text above
         storage.max_text_chars.
@@ -6436,8 +6437,9 @@ class HermesLite:
                agent: str | None = None) -> Digest:
         """Find what is worth keeping in *text*; with *apply*, remember each of it.
 
-        The first and the last fact take that `position` along. The facts take the whole write path. What was forgotten or refused is named in
-        `refused`; nothing is sent to a model unless digest.backend and a key say so.
+        The facts take the whole write path, the first and the last with that as `position`. What
+        was forgotten or refused is named in `refused`; nothing is sent to a model unless
+        digest.backend and a key say so.
         """
         if not isinstance(text, str) or not text.strip():
             raise UsageError("there is no text to digest; give at least one sentence")
