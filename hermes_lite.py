@@ -66,7 +66,7 @@ import time
 import unicodedata
 import zlib
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -207,7 +207,8 @@ class Memory(_Record):
     """One remembered text. `content` is redacted; times are ISO 8601 strings, UTC when ours.
 
     The first eleven fields are always written; the rest only when set. `meta` holds each
-    system's facts under its own name; `extra` holds fields this version does not know.
+    system's facts under its own name, and `pinned`, which keeps a memory from every prune;
+    `extra` holds fields this version does not know.
     """
     id: str
     content: str
@@ -280,7 +281,11 @@ _OPTIONAL = ("tags", "agent", "expires_at", "status", "supersedes", "meta")
 
 @dataclass(frozen=True, slots=True)
 class Draft(_Record):
-    """A memory on its way in: redacted, not yet compared, without an id."""
+    """A memory on its way in: redacted, not yet compared, without an id.
+
+    `position` is "first" or "last" in its conversation, `created_at` when it was said: None is
+    now.
+    """
     content: str
     category: str
     importance: int
@@ -292,6 +297,8 @@ class Draft(_Record):
     expires_at: str | None = None
     meta: Mapping[str, object] = field(default_factory=dict)
     deliberate: bool = True
+    position: str | None = None
+    created_at: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -507,7 +514,9 @@ DEFAULTS: dict[str, dict[str, object]] = {
     "pruning": {
         "unverified_retention_days": 7, "low_frequency_days": 30, "low_frequency_threshold": 3,
         "critical_importance": 10, "default_retention_days": 90},
-    "security": {"redact_patterns": list(BASE_PATTERNS), "personal_numbers": "off"},
+    "security": {"redact_patterns": list(BASE_PATTERNS), "personal_numbers": "off",
+                 "tag_blacklist": ["password", "passwd", "passphrase", "token", "secret",
+                                   "credential", "密码", "口令", "密钥", "Passwort", "Kennwort"]},
     "storage": {"max_text_chars": 100_000, "lock_timeout_seconds": 10.0, "backups_kept": 7},
     "encryption": {"markdown": True},
     "vectors": {"backend": "auto", "url": None, "model": None, "timeout_seconds": 20.0,
@@ -613,7 +622,7 @@ def _read_env(path: Path, notices: list[str]) -> dict[str, str]:
     return found
 
 
-_SHIPPED_CRC = 0x6f9a4755         # of the shipped config.yaml, which says what DEFAULTS says
+_SHIPPED_CRC = 0x599899b2         # of the shipped config.yaml, which says what DEFAULTS says
 
 
 def _read_yaml(path: Path, notices: list[str]) -> dict[str, dict[str, object]]:
@@ -1823,6 +1832,25 @@ def normalise(text: str) -> str:
 def _unicode(text: str) -> str:
     unseen = "[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufe00-\ufe0f\ufeff]"
     return unicodedata.normalize("NFKC", _compiled(unseen).sub("", text))
+
+
+def cut_tags(tags: object) -> tuple[str, ...]:
+    """Return the tags in a string or a list, each once: a tag has no blank and no comma in it."""
+    if isinstance(tags, str) and tags.lstrip().startswith("["):
+        with contextlib.suppress(ValueError, RecursionError):      # a list, as models write it
+            tags = json.loads(tags)
+    if isinstance(tags, (bytes, Mapping)) or not isinstance(tags, Iterable):
+        raise UsageError(f"tags is of type {type(tags).__name__}; give a list of strings")
+    parts = (tags,) if isinstance(tags, str) else map(str, tags)
+    return tuple(dict.fromkeys(tag for part in parts for tag in re.split(r"[\s,，、]+", part)
+                               if tag.lstrip("#＃")))
+
+
+def tag_forms(tags: object) -> tuple[str, ...]:
+    """Return tags as they are stored and asked for: cut, NFKC, case folded, no # before."""
+    forms = (_unicode(_unicode(tag).casefold()) for tag in cut_tags(tags))
+    return tuple(dict.fromkeys(tag for form in forms for part in cut_tags(form)
+                               if (tag := part.lstrip("#"))))
 
 
 def similarity(a: str, b: str) -> float:
@@ -4291,7 +4319,8 @@ class Store(Protocol):
 
     Everything is known by memory id. `put`, `remove` and `touch` only work inside
     `transaction()`, which is all or nothing and may be entered again from inside. Iteration
-    goes from the oldest to the newest as stored. Searches return (id, score), best first.
+    goes from the oldest to the newest as stored. Searches return (id, score), best first;
+    `tagged` returns the ids that have all the tags, the newest by created_at first.
     """
     root: Path
     notices: list[str]
@@ -4317,6 +4346,7 @@ class Store(Protocol):
     def put_vectors(self, vectorizer: Vectorizer, vectors: Mapping[str, Vector]) -> None: ...
     def twin(self, text: str) -> str | None: ...
     def near(self, text: str) -> list[str]: ...
+    def tagged(self, tags: Sequence[str]) -> list[str]: ...
     def mentions(self, queries: Sequence[str]) -> list[str]: ...
     def graph(self, *, rebuild: bool = False) -> GraphStore: ...
     def write(self, name: str, data: bytes) -> Path: ...
@@ -4518,6 +4548,45 @@ def _map_file(path: Path) -> memoryview:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
+class TagIndex:
+    """Which memories have which tag, in the order of their created_at; lives in memory only."""
+
+    def __init__(self, entries: Iterable[Mapping[str, object]]) -> None:
+        self._of: dict[str, tuple[tuple[str, str], frozenset[str]]] = {}
+        self._lists: dict[str, list[tuple[str, str]]] = {}
+        for entry in entries:
+            place, tags = self._note(entry)
+            for tag in tags:
+                self._lists.setdefault(tag, []).append(place)
+        for places in self._lists.values():
+            places.sort()
+
+    def _note(self, entry: Mapping[str, object]) -> tuple[tuple[str, str], frozenset[str]]:
+        when = entry["created_at"]
+        if not (isinstance(when, str) and len(when) == 25 and when.endswith("+00:00")):
+            when = iso(parse_time(when) or datetime.min.replace(tzinfo=timezone.utc))
+        row = (when, entry["id"]), frozenset(tag_forms(entry.get("tags") or ()))
+        self._of[entry["id"]] = row
+        return row
+
+    def set(self, memory_id: str, entry: Mapping[str, object] | None) -> None:
+        """Take over the entry of a memory; None says that it is gone."""
+        place, tags = self._of.pop(memory_id, (None, ()))
+        for tag in tags:
+            del self._lists[tag][bisect_left(self._lists[tag], place)]
+        if entry is not None and entry.get("tags"):
+            place, tags = self._note(entry)
+            for tag in tags:
+                insort(self._lists.setdefault(tag, []), place)
+
+    def find(self, tags: Sequence[str]) -> list[str]:
+        """Return the ids that have all *tags*, newest first; costs the rarest tag's length."""
+        wanted = frozenset(tag_forms(tags))
+        places = min((self._lists.get(tag, []) for tag in wanted), key=len, default=[])
+        return [memory_id for _, memory_id in reversed(places)
+                if len(wanted) == 1 or wanted <= self._of[memory_id][1]]
+
+
 class GramIndex(SparseIndex):
     """The local vectors of all memories: what is added is a text."""
     _local = LocalHashVectorizer()
@@ -4550,6 +4619,7 @@ class FileStore:
         self._counted: dict[str, None] = {}        # accessed, and not yet so in store/
         self._suspect = ""                         # "bad" or "torn": a line of the journal
         self._residue = False                      # what was removed may stand in derived files
+        self._tag_index: TagIndex | None = None    # made when first asked
         self._vectors: VectorCache | None = None
         self._unsaved_vectors = 0
         how = config["retrieval"]
@@ -4699,6 +4769,8 @@ class FileStore:
         else:
             memory_id = subject["id"] if kind == "put" else subject
             before = self.text(memory_id)
+            if self._tag_index is not None:
+                self._tag_index.set(memory_id, subject if kind == "put" else None)
             if kind == "put":
                 self._set_row(subject)
             else:
@@ -4885,6 +4957,13 @@ class FileStore:
         """Return the newest memories of similarity >= 0.85, whatever differs; at most 20."""
         return self._parts["twins"].open(self).near(text, self.text)
 
+    def tagged(self, tags: Sequence[str]) -> list[str]:
+        """Return the ids that have all *tags*, newest first; the first call reads every row."""
+        if self._tag_index is None:
+            self._tag_index = TagIndex(json.loads(row) for row in self._rows.values()
+                                       if b', "tags": [' in row)
+        return self._tag_index.find(tags)
+
     def mentions(self, queries: Sequence[str]) -> list[str]:
         """Return the ids of the six best keyword matches of each query, each once."""
         index = self._parts["words"].open(self)
@@ -4929,6 +5008,7 @@ class FileStore:
     def _reload(self) -> None:
         """Read index.json, then the journal; tell the loaded indexes only what differs."""
         self._read_tombs()
+        self._tag_index = None
         before, state = self._rows, self._read_state()
         data = self._read_index()
         self._check = [len(data), zlib.crc32(data)]
@@ -5729,11 +5809,15 @@ class Extension(Protocol):
     """What a system may have; every method is optional and called where its name says.
 
     `before_remember(draft)` runs after redaction: it returns the draft, changed or not, or
-    raises Refused. `after_remember(memory)` and `after_forget(memory, why)` run after the
-    transaction: a failure becomes a warning of the result. `arm(query)` returns ids, best
-    first, as one more list for the fusion. `weigh(hits, query)` returns the hits it keeps, in
-    its order. `expired(memory, now)` returns why a memory should go, or None. `operations()`
-    returns Operations. `close()` runs when the memory is closed.
+    raises Refused. In the transaction, `restates(draft)` returns the id of the memory that says
+    this already, or None, and `storing(memory, old, draft)` the memory that is stored, changed
+    or not; *old* is the one it is merged into, or None. `after_remember(memory)` and
+    `after_forget(memory, why)` run after the transaction: a failure becomes a warning of the
+    result. `arm(query)` returns ids, best first, as one more list for the fusion.
+    `weigh(hits, query)` returns the hits it keeps, in its order; one whose `why` has "exact"
+    stays in front. `expired(memory, now)` returns why a memory should go, or None.
+    `describe(memory)` returns it as `show` shows it, with what is computed when read.
+    `operations()` returns Operations. `close()` runs when the memory is closed.
     """
     name: str
 
@@ -5819,24 +5903,27 @@ class HermesLite:
     def remember(self, text: str, *, category: str = "general", importance: int = 5,
                  verified: bool = False, source: str | None = None, tags: Iterable[str] = (),
                  agent: str | None = None, expires_at: str | None = None,
-                 meta: Mapping[str, object] | None = None,
+                 meta: Mapping[str, object] | None = None, position: str | None = None,
                  deliberate: bool = True) -> Remembered:
         """Keep *text*: redact, gate, deduplicate, detect conflicts, store, index.
 
-        A near-duplicate (similarity >= 0.85, no fact differs) is merged into the older memory.
-        Conflicts are reported, never resolved. What was forgotten is Refused unless
+        A near-duplicate (similarity >= 0.85, no fact differs) is merged into the older memory of
+        the same *agent*, tags united; two agents that say the same keep a memory each.
+        *position* ("first" or "last" in the conversation) is for systems. Conflicts are
+        reported, never resolved. What was forgotten is Refused unless
         *deliberate*, that is, unless a person asks for it again. UsageError for a blank text,
         an unknown category or an importance outside 1 to 10; Refused for a text above
         storage.max_text_chars.
         """
         draft = self._redacted(Draft(text, category, importance, bool(verified), source, (),
-                                     _tags(tags), agent, expires_at, {} if meta is None else meta,
-                                     deliberate))
+                                     cut_tags(tags), agent, expires_at,
+                                     {} if meta is None else meta, deliberate, position))
         draft = self._gated(draft)
         with self._mutex, self.store.transaction():
             warnings = self._ask_tombstones(draft)
             twin, conflicts = self._compare(draft)
-            memory = self._merged(twin, draft) if twin else self._fresh(draft)
+            memory = self._settled(self._merged(twin, draft) if twin else self._fresh(draft),
+                                   twin, draft)
             self.store.put(memory)
             alone = self._batch is None
             if not alone:
@@ -5862,9 +5949,18 @@ class HermesLite:
         clean = functools.partial(self._clean, labels=labels)
         draft = replace(raw, content=clean(raw.content.strip()), meta=_deep(raw.meta, clean),
                         source=clean(raw.source) if raw.source else None,
-                        tags=tuple(clean(tag) for tag in raw.tags),
-                        agent=clean(raw.agent) if raw.agent else None)
+                        tags=tag_forms([clean(tag) for tag in raw.tags]),
+                        agent=_agent(clean(raw.agent)) if raw.agent else None)
+        self.check_tags(draft.tags)
         return replace(draft, redacted=tuple(labels))
+
+    def check_tags(self, tags: Iterable[str]) -> None:
+        """Refuse a tag that names a secret: it ends in a word of security.tag_blacklist."""
+        banned = tag_forms(self.config["security"]["tag_blacklist"])
+        for tag in tags:
+            if tag.endswith(banned) or tag.removesuffix("s").endswith(banned):
+                raise Refused(f"the tag {self._quoted(tag)} names a secret and is not stored; use "
+                              "another tag, or change security.tag_blacklist", "tag_blacklist")
 
     def admit(self, record: Memory, *, replacing: bool = False) -> Remembered:
         """Take over a record made elsewhere, through the door of remember.
@@ -5877,7 +5973,7 @@ class HermesLite:
         draft = self._gated(Draft(
             record.content, record.category, record.importance, record.execution_verified,
             record.source, record.redacted, record.tags, record.agent, record.expires_at,
-            record.meta, deliberate=replacing))
+            record.meta, deliberate=replacing, created_at=record.created_at))
         record = replace(record, content=draft.content, importance=draft.importance,
                          redacted=draft.redacted, tags=draft.tags, meta=draft.meta)
         with self._mutex, self.store.transaction():
@@ -5892,6 +5988,7 @@ class HermesLite:
                 twin, conflicts = self._compare(draft)
             kept = self._merged(twin, draft) if twin else record if replacing else replace(
                 record, id=self._own_id(record.id))
+            kept = self._settled(kept, twin, draft)
             alone, changed = self._batch is None, kept != twin
             if changed:
                 self.store.put(kept)
@@ -5907,6 +6004,9 @@ class HermesLite:
         clean = functools.partial(self._clean, labels=labels)
         row = {name: clean(value) if isinstance(value, str) else _deep(value, clean)
                for name, value in replace(record, id="", extra={}).entry().items()}
+        row["tags"] = tag_forms(row.get("tags", ()))
+        self.check_tags(row["tags"])
+        row["agent"] = _agent(row.get("agent"))
         if row["category"] not in self.config["category_mapping"]:
             row["category"] = "general"
         if row["room"] not in self.config.rooms:
@@ -5986,9 +6086,9 @@ class HermesLite:
 
     def _compare(self, draft: Draft) -> tuple[Memory | None, tuple[Conflict, ...]]:
         """Return the memory that already says this, if any, and those that contradict it."""
-        twin_id, conflicts = self.store.twin(draft.content), {}
-        twin = self.store.get(twin_id) if twin_id else None
-        for memory_id in self.store.near(draft.content):
+        near, conflicts = self.store.near(draft.content), {}
+        twin = self._twin(draft, near)
+        for memory_id in near:
             other = self.store.get(memory_id)
             fact = other and differs_in_fact(draft.content, other.content)
             if fact and _is_rival(fact, draft.content, other.content):
@@ -6001,6 +6101,25 @@ class HermesLite:
                 conflicts[memory_id] = Conflict(memory_id, entity, kind, other.content)
         return twin, tuple(conflicts.values())
 
+    def _twin(self, draft: Draft, near: Sequence[str]) -> Memory | None:
+        """Return the same agent's memory that says this, else the one that a system names."""
+        twin_id = self.store.twin(draft.content)
+        for memory_id in (twin_id, *near) if twin_id else ():
+            twin = self.store.get(memory_id)
+            if twin and _is_agent(twin, draft.agent) and (
+                    memory_id == twin_id or not differs_in_fact(draft.content, twin.content)):
+                return twin
+        found = (system.restates(draft) for system in self._with("restates"))
+        return next(filter(None, map(self.store.get, filter(None, found))), None)
+
+    def _settled(self, memory: Memory, old: Memory | None, draft: Draft) -> Memory:
+        """Let every system change what is about to be stored; its meta is redacted again."""
+        before = memory
+        for system in self._with("storing"):
+            memory = system.storing(memory, old, draft) or memory
+        return memory if memory.meta == before.meta else replace(
+            memory, meta=_deep(memory.meta, self._clean))
+
     def _merged(self, twin: Memory, draft: Draft) -> Memory:
         """Return the older memory with what the newer text adds; a category beats general."""
         category = draft.category if twin.category == "general" else twin.category
@@ -6009,7 +6128,8 @@ class HermesLite:
             twin, category=category, room=room, source=twin.source or draft.source,
             importance=max(twin.importance, draft.importance),
             execution_verified=twin.execution_verified or draft.verified,
-            redacted=_union(twin.redacted, draft.redacted), tags=_union(twin.tags, draft.tags))
+            redacted=_union(twin.redacted, draft.redacted),
+            tags=_union(tag_forms(twin.tags), draft.tags))
 
     def _fresh(self, draft: Draft) -> Memory:
         now = self._clock()
@@ -6050,7 +6170,8 @@ class HermesLite:
 
     # -- read ---------------------------------------------------------------
 
-    def recall(self, query: str, *, room: str | None = None, top_k: int | None = None,
+    def recall(self, query: str | None = None, *, room: str | None = None,
+               tags: Iterable[str] = (), agent: str | None = None, top_k: int | None = None,
                now: str | datetime | None = None) -> Hits:
         """Return the memories that answer *query*, best first, at most *top_k*.
 
@@ -6058,14 +6179,19 @@ class HermesLite:
         one, and so do days that the query names ("two weeks ago", read from *now*). An arm that
         fails is left out and named in `degraded`. Nothing is returned when even the best hit is
         less likely than retrieval.min_confidence. Each hit counts as an access.
+        *tags* keeps what has all of them, *agent* what exactly this agent wrote; an unknown one
+        finds nothing. With tags and no query it is all of theirs, newest first.
         """
+        wanted, room = tag_forms(tags), self._room(room)
+        if wanted and (query is None or isinstance(query, str) and not query.strip()):
+            return self._recall_tagged(wanted, room, agent, self._check_query("-", top_k)[1])
         query, k = self._check_query(query, top_k)
         span = self._span(query, now)
-        accept = self._in_room(self._room(room))
         degraded = list(self._embed())
         vectorizer, vector = self._query_vector(query, degraded)
         with self._mutex:
             self.store.refresh()
+            accept = self._filter(room, wanted, agent)
             arms = self._arms(query, max(_ARM_DEPTH, k), accept, degraded)
             arms["vectors"] = self.store.search_vectors(vectorizer, vector,
                                                         max(_ARM_DEPTH, k), accept=accept)
@@ -6075,12 +6201,25 @@ class HermesLite:
             hits = self._hits(merged, arms, limit=max(2 * k, _RERANK_DEPTH))
             hits = self._judged(self._quoted_first(query, hits), query, vectorizer)
         hits = self._reranked(query, hits, k, degraded)
+        return self._answer(self._weighed(query, hits, degraded)[:k], degraded)
+
+    def _recall_tagged(self, tags: Sequence[str], room: str | None, agent: str | None,
+                       k: int) -> Hits:
+        with self._mutex:
+            self.store.refresh()
+            accept, most = self._filter(room, (), agent), max(2 * k, _RERANK_DEPTH)
+            found = [(i, 0.0) for i in islice(filter(accept, self.store.tagged(tags)), most)]
+            hits = self._hits(found, {"tags": found}, limit=most)
+        degraded: list[str] = []
+        return self._answer(self._weighed("", hits, degraded)[:k], degraded)
+
+    def _weighed(self, query: str, hits: list[Hit], degraded: list[str]) -> list[Hit]:
         for system in self._with("weigh"):
             try:
                 hits = list(system.weigh(hits, query))
             except Exception as problem:           # foreign code may raise anything
                 degraded.append(f"{system.name}: {type(problem).__name__}")
-        return self._answer(hits[:k], degraded)
+        return hits
 
     def _fused(self, arms: Mapping[str, Sequence[tuple[str, float]]],
                vectorizer: Vectorizer) -> list[tuple[str, float]]:
@@ -6151,7 +6290,7 @@ class HermesLite:
 
     def _check_query(self, query: str, top_k: int | None) -> tuple[str, int]:
         if not isinstance(query, str) or not query.strip():
-            raise UsageError("there is no query; give at least one word")
+            raise UsageError("there is no query; give at least one word, or to recall --tags")
         k = self.config["retrieval"]["default_top_k"] if top_k is None else top_k
         if type(k) is not int or k < 1:
             raise UsageError(f"top_k is {self._quoted(k)}; give a whole number from 1 up")
@@ -6160,10 +6299,18 @@ class HermesLite:
     def _room(self, room: str | None) -> str | None:
         return None if room is None else self.config.check_room(self._clean(room))
 
-    def _in_room(self, room: str | None) -> Callable[[str], bool] | None:
-        if room is None:
-            return None
-        return lambda memory_id: (m := self.store.get(memory_id)) is not None and m.room == room
+    def _filter(self, room: str | None, tags: Sequence[str],
+                agent: str | None) -> Callable[[str], bool] | None:
+        """Return what tells whether an id passes; None when everything does."""
+        def is_from(memory_id: str) -> bool:
+            m = self.store.get(memory_id)
+            return m is not None and room in (None, m.room) and (
+                agent is None or _is_agent(m, agent))
+
+        ids = frozenset(self.store.tagged(tags)) if tags else None
+        if room is None and agent is None:
+            return None if ids is None else ids.__contains__
+        return is_from if ids is None else lambda i: i in ids and is_from(i)
 
     def _arms(self, query: str, depth: int, accept: Callable[[str], bool] | None,
               degraded: list[str]) -> dict[str, list[tuple[str, float]]]:
@@ -6383,9 +6530,9 @@ class HermesLite:
         return Pruned(tuple(expired), reasons, tuple(unknown), dry_run=True)
 
     def _expiry(self, memory: Memory, now: datetime) -> str | None:
-        """Say why a memory of known age should go, or None; the critical ones never do."""
+        """Say why a memory of known age should go, or None; critical and pinned ones stay."""
         rules = self.config["pruning"]
-        if memory.importance >= rules["critical_importance"]:
+        if memory.importance >= rules["critical_importance"] or memory.meta.get("pinned"):
             return None
         age = (now - parse_time(memory.created_at)) / timedelta(days=1)
         limit = self.config.rooms.get(memory.room, rules["default_retention_days"])
@@ -6421,9 +6568,10 @@ class HermesLite:
         raise AssertionError("unreachable")
 
     def list(self, *, room: str | None = None, category: str | None = None,
-             since: str | None = None, unverified: bool = False,
-             limit: int | None = None) -> list[Memory]:
+             since: str | None = None, unverified: bool = False, tags: Iterable[str] = (),
+             agent: str | None = None, limit: int | None = None) -> list[Memory]:
         """Return memories, newest first, that pass every filter given."""
+        wanted = tag_forms(tags)
         room = self._room(room)
         if category is not None:
             self.config.room_of(self._clean(category))
@@ -6434,9 +6582,12 @@ class HermesLite:
             raise UsageError(f"since is {self._quoted(since)}; give a date such as 2026-08-17")
         with self._mutex:
             self.store.refresh()
-            rows = [m for m in self.store if room in (None, m.room)
-                    and category in (None, m.category) and not (unverified and
-                                                                m.execution_verified)
+            rows = filter(None, map(self.store.get, self.store.tagged(wanted))) if (
+                wanted) else self.store
+            rows = [m for m in rows if room in (None, m.room)
+                    and (agent is None or _is_agent(m, agent))
+                    and category in (None, m.category)
+                    and not (unverified and m.execution_verified)
                     and (start is None or (parse_time(m.created_at) or start) >= start)]
         oldest = datetime.min.replace(tzinfo=timezone.utc)
         rows.sort(key=lambda m: (parse_time(m.created_at) or oldest, m.id), reverse=True)
@@ -6503,11 +6654,13 @@ class HermesLite:
     # -- digest -------------------------------------------------------------
 
     def digest(self, text: str, *, apply: bool = False, max_facts: int | None = None,
-               verified: bool = False, source: str | None = None) -> Digest:
+               verified: bool = False, source: str | None = None,
+               agent: str | None = None) -> Digest:
         """Find what is worth keeping in *text*; with *apply*, remember each of it.
 
-        The facts take the whole write path. What was forgotten or refused is named in
-        `refused`; nothing is sent to a model unless digest.backend and a key say so.
+        The facts take the whole write path, the first and the last with that as `position`. What
+        was forgotten or refused is named in `refused`; nothing is sent to a model unless
+        digest.backend and a key say so.
         """
         if not isinstance(text, str) or not text.strip():
             raise UsageError("there is no text to digest; give at least one sentence")
@@ -6519,16 +6672,18 @@ class HermesLite:
                       for fact in digester.digest(self._clean(text), max_facts=most))
         found = Digest(facts, applied=apply, degraded=getattr(digester, "degraded", None),
                        usage=getattr(digester, "last_usage", None))
-        return self._apply_digest(found, verified, source) if apply and facts else found
+        return self._apply_digest(found, verified=verified, source=source, agent=agent) if (
+            apply and facts) else found
 
-    def _apply_digest(self, found: Digest, verified: bool, source: str | None) -> Digest:
-        results, refused = [], []
+    def _apply_digest(self, found: Digest, **more: Any) -> Digest:
+        results, refused, last = [], [], len(found.facts)
         with self.batch():
-            for fact in found.facts:
+            for number, fact in enumerate(found.facts, 1):
+                position = {last: "last", 1: "first"}.get(number)
                 try:
                     results.append(self.remember(
                         fact.content, category=fact.category, importance=fact.importance,
-                        verified=verified, source=source, deliberate=False))
+                        position=position, deliberate=False, **more))
                 except Refused as reason:
                     refused.append((fact.content, reason.reason_code))
         return replace(found, results=tuple(results), refused=tuple(refused))
@@ -6633,12 +6788,13 @@ def _likely(cosine: float, vectorizer: Vectorizer) -> float:
     return 1 / (1 + math.exp((middle - cosine) / spread)) if cosine > 0 else 0.0
 
 
-def _tags(tags: object) -> tuple[str, ...]:
-    """Return tags as a clean tuple; a string is cut at blanks and commas, # is dropped."""
-    parts = re.split(r"[\s,，、]+", tags) if isinstance(tags, str) else tags
-    if parts is None or not isinstance(parts, Iterable) or isinstance(parts, (bytes, Mapping)):
-        raise UsageError(f"tags is of type {type(tags).__name__}; give a list of strings")
-    return tuple(dict.fromkeys(tag for part in parts if (tag := str(part).strip().lstrip("#"))))
+def _agent(name: str | None) -> str | None:
+    """Return an agent's name in one form; its case is kept, and does not count when asked."""
+    return unicodedata.normalize("NFKC", name).strip() or None if name else None
+
+
+def _is_agent(memory: Memory, agent: str | None) -> bool:
+    return (_agent(memory.agent) or "").casefold() == (_agent(agent) or "").casefold()
 
 
 def _union(one: Iterable[str], two: Iterable[str]) -> tuple[str, ...]:
@@ -6771,7 +6927,10 @@ def _show_memory(memory: Memory) -> list[str]:
     return to_markdown(memory).rstrip("\n").split("\n")
 
 
-def _show_memories(memories: Sequence[Memory]) -> Iterator[str]:
+def _show_memories(memories: Sequence[Memory] | Mapping[str, int]) -> Iterator[str]:
+    if isinstance(memories, Mapping):
+        yield from (f"{count}  {_visible(tag)}" for tag, count in memories.items())
+        return
     for memory in memories:
         mark = "verified" if memory.execution_verified else "unverified"
         yield (f"{memory.id}  {memory.room}  {memory.importance}  {mark}  "
@@ -6833,7 +6992,7 @@ def _show_graph(rows: Sequence[Mapping[str, object]]) -> Iterator[str]:
 
 
 def _digest(memory: HermesLite, *, text: str | None, file: str | None, apply: bool,
-            max: int | None, verified: bool) -> Digest:
+            max: int | None, **more: object) -> Digest:
     if (text is None) == (file is None):
         raise UsageError("give either TEXT (or - for standard input) or --file F")
     if file is not None:
@@ -6841,7 +7000,24 @@ def _digest(memory: HermesLite, *, text: str | None, file: str | None, apply: bo
             text = Path(file).read_bytes().decode("utf-8-sig", "replace")
         except OSError as problem:
             raise NotFound(f"cannot read {file}: {problem.strerror}") from None
-    return memory.digest(text, apply=apply, max_facts=max, verified=verified)
+    return memory.digest(text, apply=apply, max_facts=max, **more)
+
+
+def _list(memory: HermesLite, *, all_tags: bool, limit: int | None,
+          **filters: object) -> list[Memory] | dict[str, int]:
+    """List, or count the tags of what passes: most used first, ties by name."""
+    rows = memory.list(limit=None if all_tags else limit, **filters)
+    if not all_tags:
+        return rows
+    counts = Counter(tag for row in rows for tag in tag_forms(row.tags))
+    return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:limit])
+
+
+def _show(memory: HermesLite, *, id: str) -> Memory:
+    found = memory.get(id)
+    for system in memory._with("describe"):
+        found = system.describe(found)
+    return found
 
 
 def _forget(memory: HermesLite, *, id: str | None, yes: bool, **more: object) -> object:
@@ -6870,6 +7046,8 @@ def _version(memory: HermesLite) -> dict[str, object]:
 
 _K = Param("top_k", int, "at most this many (default: retrieval.default_top_k)", least=1)
 _ROOM = Param("room", str, "only this room")
+_TAGS = Param("tags", str, "only what has all these tags", (), repeated=True)
+_AGENT = Param("agent", str, "only what this agent wrote")
 _ID = Param("id", str, "the memory's id", positional=True, required=True)
 
 OPERATIONS = (
@@ -6880,29 +7058,33 @@ OPERATIONS = (
         Param("category", str, "one of the categories of config.yaml", "general"),
         Param("importance", int, "1 to 10; 10 is never pruned", 5, least=1, most=10),
         Param("verified", bool, "confirmed: does not expire after 7 days", False),
-        Param("source", str, "where it comes from")), _show_remembered, writes=True),
+        Param("source", str, "where it comes from"),
+        Param("tags", str, "tags of it; after the text, several may follow", (), repeated=True),
+        Param("agent", str, "the agent that says it")), _show_remembered, writes=True),
     Operation("recall", "find memories by words and vectors", lambda memory, query, **more:
               memory.recall(query, **more), (
-        Param("query", str, "words or a question; - reads standard input", positional=True,
-              required=True),
-        _ROOM, _K, Param("now", str, "read \"two weeks ago\" from this day")), _show_hits),
+        Param("query", str, "words or a question; - reads standard input; none is all with "
+              "the tags, newest first", positional=True),
+        _ROOM, _TAGS, _AGENT, _K,
+        Param("now", str, "read \"two weeks ago\" from this day")), _show_hits),
     Operation("vsearch", "find memories by vectors alone", lambda memory, query, **more:
               memory.vsearch(query, **more), (
         Param("query", str, "a text; - reads standard input", positional=True,
               required=True), _K), _show_hits),
-    Operation("list", "list memories, newest first", HermesLite.list, (
+    Operation("list", "list memories, newest first", _list, (
         _ROOM, Param("category", str, "only this category"),
         Param("since", str, "only from this date on"),
-        Param("unverified", bool, "only what is not verified", False),
+        Param("unverified", bool, "only what is not verified", False), _TAGS, _AGENT,
+        Param("all_tags", bool, "count their tags instead", False),
         Param("limit", int, "at most this many", least=1)), _show_memories),
-    Operation("show", "show one memory whole", lambda memory, id: memory.get(id), (_ID,),
-              _show_memory),
+    Operation("show", "show one memory whole", _show, (_ID,), _show_memory),
     Operation("verify", "mark a memory as confirmed", lambda memory, id: memory.verify(id),
               (_ID,), lambda result: [f"verified {result.id}"], writes=True),
     Operation("forget", "delete one memory, or a selection, at once", _forget, (
         Param("id", str, "the memory's id", positional=True), _ROOM,
         Param("query", str, "those in which all these words stand"),
-        Param("tag", str, "those with this tag"),
+        replace(_TAGS, help="those with all these tags"),
+        replace(_AGENT, help="those of this agent"),
         Param("source", str, "those from this source"),
         Param("since", str, "those made on or after this date"),
         Param("until", str, "those made on or before this date"),
@@ -6917,7 +7099,8 @@ OPERATIONS = (
         Param("file", str, "read this file instead"),
         Param("apply", bool, "keep what was found", False),
         Param("max", int, "at most this many facts", least=1),
-        Param("verified", bool, "keep them as confirmed", False)), _show_digest, writes=True),
+        Param("verified", bool, "keep them as confirmed", False),
+        Param("agent", str, "the agent that keeps them")), _show_digest, writes=True),
     Operation("graph", "show entities and the memories that mention them",
               lambda memory, entity, **more: memory.graph(entity, **more), (
         Param("entity", str, "the memories of this entity", positional=True),
@@ -7059,7 +7242,7 @@ def _advice(message: str, known: Iterable[str]) -> str:
     if "unrecognized arguments" in message:
         return f"{message}; put a text of several words in quotes"
     if "arguments are required" in message:
-        return f"{message}; a text that starts with - goes after --"
+        return f"{message}; it goes before --tags, and after -- where it starts with -"
     return message
 
 
@@ -7073,9 +7256,10 @@ def _add_param(parser: argparse.ArgumentParser, param: Param) -> None:
         parser.add_argument(param.name, help=param.help, default=param.default,
                             nargs=None if param.required else "?")
     else:
-        parser.add_argument(flag, dest=param.name, help=param.help, default=param.default,
-                            metavar=param.name.upper(),
-                            action="append" if param.repeated else "store")
+        how = {"action": "extend", "nargs": "+", "default": list(param.default or ())} if (
+            param.repeated) else {"default": param.default}
+        parser.add_argument(flag, dest=param.name, help=param.help, metavar=param.name.upper(),
+                            **how)
 
 
 def _read_value(param: Param, word: object) -> object:
