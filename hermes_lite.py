@@ -47,6 +47,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import contextvars
 import difflib
 import errno
 import functools
@@ -83,12 +84,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BM25Index", "CircuitBreaker", "Config", "ConfigError", "DamagedData", "Digest", "Draft",
-    "Extension", "Fact", "FileStore", "Forgotten", "GraphStore", "HermesError", "HermesLite",
-    "Hit", "Hits", "JinaVectorizer", "LLMDigester", "LocalHashVectorizer", "Locked", "Memory",
-    "MissingPackage", "NotFound", "OPERATIONS", "Operation", "Param", "Pruned", "Refused",
-    "RemoteError", "Remembered", "RuleDigester", "SiliconFlowReranker", "SiliconFlowVectorizer",
-    "StorageError", "Store", "UsageError", "Vectorizer", "extract_entities", "find_conflicts",
-    "main", "minmax_merge", "normalise", "redact", "rrf_merge", "similarity", "tokenize_terms"]
+    "Event", "Extension", "Fact", "FileStore", "Forgotten", "GraphStore", "HermesError",
+    "HermesLite", "Hit", "Hits", "JinaVectorizer", "LLMDigester", "LocalHashVectorizer", "Locked",
+    "Memory", "MissingPackage", "NotFound", "OPERATIONS", "Operation", "Param", "Pruned",
+    "Refused", "Remembered", "RemoteError", "RuleDigester", "SiliconFlowReranker",
+    "SiliconFlowVectorizer", "StorageError", "Store", "UsageError", "Vectorizer",
+    "extract_entities", "find_conflicts", "main", "minmax_merge", "normalise", "redact",
+    "rrf_merge", "similarity", "tokenize_terms"]
 __version__ = "0.1.0"
 
 T = TypeVar("T")
@@ -386,6 +388,21 @@ class Pruned(_Record):
     unknown_age: tuple[str, ...] = ()
     archive: str | None = None
     dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Event(_Record):
+    """One act on a memory, as `observe` gets it: what was done, to which ids, on whose behalf.
+
+    `surface` is python, cli, shell, http, mcp …, with the command behind a blank; `query` is the
+    text that was looked for, as it came, and `why` what the caller said.
+    """
+    what: str
+    ids: tuple[str, ...] = ()
+    surface: str = "python"
+    agent: str | None = None
+    query: str | None = None
+    why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -5566,7 +5583,8 @@ class Extension(Protocol):
     transaction: a failure becomes a warning of the result. `arm(query)` returns ids, best
     first, as one more list for the fusion. `weigh(hits, query)` returns the hits it keeps, in
     its order. `expired(memory, now)` returns why a memory should go, or None. `operations()`
-    returns Operations. `close()` runs when the memory is closed.
+    returns Operations. `observe(event)` is told every act, reads too, after it succeeded.
+    `close()` runs when the memory is closed.
     """
     name: str
 
@@ -5855,6 +5873,9 @@ class HermesLite:
 
     def _after_write(self, memories: Sequence[Memory]) -> tuple[str, ...]:
         """Embed and tell the systems, outside every lock; what fails is said."""
+        agents = {memory.agent for memory in memories}
+        self.tell("remember", [memory.id for memory in memories],
+                  agent=agents.pop() if len(agents) == 1 else None)
         warnings = [*self._embed(), *self.take_notices()]
         for memory in memories:
             warnings += self._call("after_remember", memory)
@@ -5907,7 +5928,7 @@ class HermesLite:
                 hits = list(system.weigh(hits, query))
             except Exception as problem:           # foreign code may raise anything
                 degraded.append(f"{system.name}: {type(problem).__name__}")
-        return self._answer(hits[:k], degraded)
+        return self._answer(query, hits[:k], degraded)
 
     def _fused(self, arms: Mapping[str, Sequence[tuple[str, float]]],
                vectorizer: Vectorizer) -> list[tuple[str, float]]:
@@ -5928,6 +5949,7 @@ class HermesLite:
             self.store.refresh()
             ranked = self.store.search_vectors(vectorizer, vector, k, accept=None)
             hits = self._hits(ranked, {"vectors": ranked}, limit=k)
+        self.tell("vsearch", [hit.id for hit in hits], query=query)
         return Hits(hits, degraded + self.take_notices())
 
     def _check_query(self, query: str, top_k: int | None) -> tuple[str, int]:
@@ -5999,8 +6021,9 @@ class HermesLite:
         return [replace(hit, why={**hit.why, "rerank": round(score, 6)})
                 for score, hit in ranked] + tail
 
-    def _answer(self, hits: list[Hit], degraded: list[str]) -> Hits:
+    def _answer(self, query: str, hits: list[Hit], degraded: list[str]) -> Hits:
         """Count the accesses without making the reader wait for a writer or a disk."""
+        self.tell("recall", [hit.id for hit in hits], query=query)
         with self._mutex:
             self._touched += [hit.id for hit in hits]
             self._write_touched()
@@ -6098,6 +6121,11 @@ class HermesLite:
 
     def get(self, memory_id: str) -> Memory:
         """Return one memory; NotFound when there is none of that id."""
+        memory = self._get(memory_id)
+        self.tell("show", [memory.id])
+        return memory
+
+    def _get(self, memory_id: str) -> Memory:
         with self._mutex:
             self.store.refresh()
             memory = self.store.get(memory_id)
@@ -6109,8 +6137,9 @@ class HermesLite:
     def verify(self, memory_id: str) -> Memory:
         """Mark a memory as confirmed by an execution; it no longer expires after 7 days."""
         with self._mutex, self.store.transaction():
-            memory = replace(self.get(memory_id), execution_verified=True)
+            memory = replace(self._get(memory_id), execution_verified=True)
             self.store.put(memory)
+        self.tell("verify", [memory_id])
         return memory
 
     def forget(self, memory_id: str, *, why: str = "forgotten") -> Forgotten:
@@ -6119,10 +6148,11 @@ class HermesLite:
         What stays is a keyed hash of its text. Older backups are named in the result.
         """
         with self._mutex, self.store.transaction():
-            memory, why = self.get(memory_id), self._clean(why)
+            memory, why = self._get(memory_id), self._clean(why)
             self.store.remove(memory_id, why=why, also=other_wordings(memory.content))
         with self._mutex:
             backups = self.store.holding(memory_id)
+        self.tell("forget", [memory_id], why=why)
         warnings = self._call("after_forget", memory, why)
         return Forgotten(memory_id, tuple(backups), tuple([*warnings, *self.take_notices()]))
 
@@ -6146,6 +6176,7 @@ class HermesLite:
                 self.store.remove(row.id, why=f"pruned: {row.reason}")
         for memory in gone:
             self.notices += self._call("after_forget", memory, "pruned")
+        self.tell("prune", [row.id for row in plan.expired])
         return replace(plan, archive=archive, dry_run=False)
 
     def _plan(self, room: str | None) -> Pruned:
@@ -6219,6 +6250,7 @@ class HermesLite:
                     and (start is None or (parse_time(m.created_at) or start) >= start)]
         oldest = datetime.min.replace(tzinfo=timezone.utc)
         rows.sort(key=lambda m: (parse_time(m.created_at) or oldest, m.id), reverse=True)
+        self.tell("list", [memory.id for memory in rows[:limit]])
         return rows[:limit]
 
     def rooms(self) -> list[Room]:
@@ -6262,6 +6294,7 @@ class HermesLite:
         if not found:
             raise NotFound(f"no memory mentions {self._quoted(entity)}; `graph` lists "
                            "the entities there are")
+        self.tell("graph", [memory.id for memory in found[:top]], query=entity)
         return [{"id": m.id, "content": m.content} for m in found[:top]]
 
     def vectors(self) -> dict[str, object]:
@@ -6357,7 +6390,31 @@ class HermesLite:
         path = self.root / ".personal_key"
         return _read_key(path) or _keep_key(path, os.urandom(32).hex().encode())
 
+    def key(self, purpose: str) -> bytes:
+        """Return this root's own secret key for *purpose*, 32 bytes; it is in no backup."""
+        return hmac.new(self._personal_key(), purpose.encode(), hashlib.sha256).digest()
+
     # -- systems ------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def acting(self, surface: str, *, agent: str | None = None) -> Iterator[list[str]]:
+        """Name the surface and the agent behind what the block does; yield what was told."""
+        told: list[str] = []
+        mark = _ACTING.set((surface, agent, told))
+        try:
+            yield told
+        finally:
+            _ACTING.reset(mark)
+
+    def tell(self, what: str, ids: Iterable[str] = (), *, agent: str | None = None,
+             query: str | None = None, why: str | None = None) -> None:
+        """Tell the observers what was done; one that fails becomes a notice."""
+        surface, doer, told = _ACTING.get()
+        if told is not None:
+            told.append(what)
+        if self._with("observe"):
+            self.notices += self._call("observe", Event(what, tuple(ids), surface, doer or agent,
+                                                        query, why))
 
     def _with(self, method: str) -> list[object]:
         return [system for system in self.systems if hasattr(system, method)]
@@ -6388,6 +6445,8 @@ class HermesLite:
 
 
 _ARM_DEPTH, _RERANK_DEPTH, _QUERY_CHARS = 50, 20, 10_000
+# (surface, agent, what was told) of the thread or task that acts.
+_ACTING = contextvars.ContextVar("acting", default=("python", None, None))
 
 
 def _tags(tags: object) -> tuple[str, ...]:
@@ -6740,20 +6799,33 @@ def _run(words: list[str]) -> int:
         parser.print_help()
         return 0
     operation = known[arguments.pop("command")]
-    root, as_json = arguments.pop("root", None), arguments.pop("json", False)
-    for param in operation.params:
-        arguments[param.name] = _read_value(param, arguments.get(param.name))
+    root = arguments.pop("root", None)
     with (operation.open or HermesLite)(root) as memory:
-        memory.store.progress = _progress if sys.stderr.isatty() else None
-        take_over_edits(memory, operation.name)
-        if operation.destructive:
-            _confirm(memory, operation, arguments)
-        result = operation.handler(memory, **arguments)
-        _print_result(operation, result, as_json)
-        sys.stdout.flush()
+        result = perform(memory, operation, arguments)
     for sentence in (*_warnings(result), *memory.take_notices()):
         _say(sentence)
     return getattr(result, "exit_code", 0)
+
+
+def perform(memory: HermesLite, operation: Operation, arguments: dict[str, object], *,
+            surface: str = "cli") -> object:
+    """Run one operation with what the parser read, print its result and return it."""
+    as_json = arguments.pop("json", False)
+    for param in operation.params:
+        arguments[param.name] = _read_value(param, arguments.get(param.name))
+    memory.store.progress = _progress if sys.stderr.isatty() else None
+    with memory.acting(f"{surface} {operation.name}",
+                       agent=memory.config.env("HERMES_AGENT") or None) as told:
+        take_over_edits(memory, operation.name)
+        del told[:]
+        if operation.destructive:
+            _confirm(memory, operation, arguments)
+        result = operation.handler(memory, **arguments)
+        if not told:
+            memory.tell(operation.name)
+    _print_result(operation, result, as_json)
+    sys.stdout.flush()
+    return result
 
 
 def _command_of(words: Sequence[str]) -> str | None:
@@ -6886,7 +6958,7 @@ def _print_result(operation: Operation, result: object, as_json: bool) -> None:
     lines = list(operation.show(result)) if operation.show else []
     for line in lines:
         print(line)
-    if not lines:
+    if operation.show and not lines:
         _say("nothing found")
 
 
