@@ -6524,12 +6524,16 @@ def import_system(name: str) -> object:
 def load_systems(memory: HermesLite) -> list[object]:
     """Make the systems that config.yaml names under `systems:`; each gets its own settings."""
     made = []
+    import inspect
     for name, settings in memory.config["systems"].items():
         make = getattr(import_system(name), "system", None)
         if make is None or not isinstance(settings or {}, Mapping):
             raise ConfigError(f"config.yaml: systems.{name} " + (
                 "needs a mapping of settings, or nothing" if make else
                 "only brings commands, which need no setting; take it out"))
+        known = list(inspect.signature(make).parameters.values())[1:]
+        for key in settings or () if all(p.kind is not p.VAR_KEYWORD for p in known) else ():
+            _known(key, [p.name for p in known], f"config.yaml: systems.{name}")
         made.append(make(memory, **(settings or {})))
     return made
 

@@ -2,7 +2,7 @@
 
     hermes_lite.py audit list --since 1d
     hermes_lite.py audit verify
-    hermes_lite.py audit verify --expect 120:5f0c…
+    hermes_lite.py audit verify --expect 120:5f0c71e2-…
 
 Switched on in config.yaml:    systems: {audit: {}}    or    {audit: {head: /other/disk/head}}
 
@@ -42,6 +42,7 @@ import hmac
 import json
 import os
 import re
+import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -55,7 +56,7 @@ __all__ = ["Audit", "OPERATIONS", "Verdict", "listed", "system", "verify"]
 
 _READS = ("recall", "vsearch", "list", "show", "graph", "context")
 _IDS, _TAIL, _PATIENCE = 500, 1 << 16, 5.0
-_START = "0" * 32
+_START = str(uuid.UUID(int=0))
 Line = dict[str, object]
 
 
@@ -93,9 +94,19 @@ class Audit:
         query = None if event.query is None else _hmac(
             self.key("audit query"), event.query.encode("utf-8", "replace"))
         agent = event.agent and self.memory.redact(event.agent)[0][:100]
-        self._append({"at": iso(self.memory._clock()), "surface": event.surface, "agent": agent,
-                      "what": event.what, "ids": event.ids[:_IDS], "count": len(event.ids),
-                      "query": query, "why": why}, durable=event.what not in _READS)
+        self._append(self._harmless({
+            "at": iso(self.memory._clock()), "surface": event.surface, "agent": agent,
+            "what": event.what, "ids": event.ids[:_IDS], "count": len(event.ids),
+            "query": query, "why": why}), durable=event.what not in _READS)
+
+    def _harmless(self, fields: Line) -> Line:
+        """Hide free text in which redaction, now or by `scrub`, would see a secret."""
+        fields = {name: value for name, value in fields.items() if value is not None}
+        for name in ("why", "agent"):
+            line = _dumped(fields).decode()
+            if name in fields and self.memory.redact(line)[0] != line:
+                fields[name] = "(hidden)"
+        return fields
 
     def key(self, purpose: str) -> bytes:
         """Return the root's key for *purpose*; its file is read once."""
@@ -113,7 +124,7 @@ class Audit:
             self._rotate()
             self._end_line()
             count, mac = self._last()
-            body = {"n": count + 1, **{k: v for k, v in fields.items() if v is not None}}
+            body = {"n": count + 1, **fields}
             mac = _mac(key, mac, body)
             append_bytes(self.path, _dumped({**body, "mac": mac}) + b"\n", durable=durable)
             write_atomic(self.head_path, _dumped(
@@ -193,7 +204,8 @@ def _line(row: bytes) -> Line | None:
 
 
 def _hmac(key: bytes, data: bytes) -> str:
-    return hmac.new(key, data, hashlib.sha256).hexdigest()[:32]
+    """Return 128 bits in the form of a UUID, which redaction does not take for a secret."""
+    return str(uuid.UUID(bytes=hmac.new(key, data, hashlib.sha256).digest()[:16]))
 
 
 def _mac(key: bytes, before: str, body: Mapping[str, object]) -> str:
@@ -227,7 +239,7 @@ def verify(memory: HermesLite, *, expect: str | None = None) -> Verdict:
 def _expected(word: str | None) -> tuple[int, str] | None:
     if word is None:
         return None
-    if not re.fullmatch(r"\d{1,12}:[0-9a-f]{32}", word.strip()):
+    if not re.fullmatch(r"\d{1,12}:[0-9a-f\-]{36}", word.strip()):
         raise UsageError("--expect is the count:mac that an earlier `audit verify` printed")
     count, _, mac = word.strip().partition(":")
     return int(count), mac
@@ -246,7 +258,7 @@ def _verified(audit: Audit, expected: tuple[int, str] | None) -> Verdict:
             problems.append(f"{place}: this is no line of the log (cut by a kill, or damaged)")
             continue
         lines += 1
-        problems += _linked(key, count, mac, line, place)
+        problems += [f"{place}: {said}" for said in _linked(key, (count, mac), line)]
         count, mac = max(count, line["n"]), line["mac"]
         known = known or (line["n"], mac) == expected
     if head is None and lines:
@@ -262,15 +274,16 @@ def _verified(audit: Audit, expected: tuple[int, str] | None) -> Verdict:
     return Verdict(lines, len(audit.files()), f"{count}:{mac}", tuple(problems))
 
 
-def _linked(key: bytes, count: int, mac: str, line: Line, place: str) -> list[str]:
-    """Hold one line against the one before it."""
+def _linked(key: bytes, before: tuple[int, str], line: Line) -> list[str]:
+    """Hold one line against (number, mac) of the one before it."""
+    count, mac = before
     body = {name: value for name, value in line.items() if name != "mac"}
     if line["n"] > count + 1:
-        return [f"{place}: {_span(count + 1, line['n'] - 1)} missing before this line"]
+        return [f"{_span(count + 1, line['n'] - 1)} missing before this line"]
     if line["n"] <= count:
-        return [f"{place}: line {line['n']} is out of order or there twice"]
+        return [f"line {line['n']} is out of order or there twice"]
     if not hmac.compare_digest(_mac(key, mac, body), line["mac"]):
-        return [f"{place}: line {line['n']} was changed, or the one before it"]
+        return [f"line {line['n']} was changed, or the one before it"]
     return []
 
 

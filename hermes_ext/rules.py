@@ -387,10 +387,13 @@ class Log:
         self._seen = 0                             # bytes that were read
 
     def name(self, rule: str, cause: str) -> str:
-        """Return the name of a cause: a keyed hash, for it may hold a value of the text."""
+        """Return the name of a cause: a keyed hash, for it may hold a value of the text.
+
+        It is short enough for redaction not to take it for a key.
+        """
         self._key = self._key or self._memory.key("rules")
         data = f"{rule}\0{cause}".encode("utf-8", "replace")
-        return hmac.new(self._key, data, hashlib.sha256).hexdigest()[:24]
+        return hmac.new(self._key, data, hashlib.sha256).hexdigest()[:16]
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -504,8 +507,9 @@ def _run_command(memory: HermesLite, rule: Rule, firing: Firing, row: Memory) ->
         _end(child)
     if child.returncode:
         said = memory.redact(errors[-2000:].decode("utf-8", "replace"))[0].strip()
-        raise Refused(f"{rule.run[0]} ended with {child.returncode}"
-                      + (f": {said[-200:]}" if said else ""), "failed")
+        if said:                                   # told to the caller, kept nowhere
+            memory.notices.append(f"{rule.run[0]} says: {said[-200:]}")
+        raise Refused(f"{rule.run[0]} ended with {child.returncode}", "failed")
 
 
 def _end(child: subprocess.Popen) -> None:
