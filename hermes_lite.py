@@ -47,6 +47,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import contextvars
 import difflib
 import errno
 import functools
@@ -83,12 +84,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BM25Index", "CircuitBreaker", "Config", "ConfigError", "DamagedData", "Digest", "Draft",
-    "Extension", "Fact", "FileStore", "Forgotten", "GraphStore", "HermesError", "HermesLite",
-    "Hit", "Hits", "JinaVectorizer", "LLMDigester", "LocalHashVectorizer", "Locked", "Memory",
-    "MissingPackage", "NotFound", "OPERATIONS", "Operation", "Param", "Pruned", "Refused",
-    "RemoteError", "Remembered", "RuleDigester", "SiliconFlowReranker", "SiliconFlowVectorizer",
-    "StorageError", "Store", "UsageError", "Vectorizer", "extract_entities", "find_conflicts",
-    "main", "minmax_merge", "normalise", "redact", "rrf_merge", "similarity", "tokenize_terms"]
+    "Event", "Extension", "Fact", "FileStore", "Forgotten", "GraphStore", "HermesError",
+    "HermesLite", "Hit", "Hits", "JinaVectorizer", "LLMDigester", "LocalHashVectorizer", "Locked",
+    "Memory", "MissingPackage", "NotFound", "OPERATIONS", "Operation", "Param", "Pruned",
+    "Refused", "Remembered", "RemoteError", "RuleDigester", "SiliconFlowReranker",
+    "SiliconFlowVectorizer", "StorageError", "Store", "UsageError", "Vectorizer",
+    "extract_entities", "find_conflicts", "main", "minmax_merge", "normalise", "redact",
+    "rrf_merge", "similarity", "tokenize_terms"]
 __version__ = "0.1.0"
 
 T = TypeVar("T")
@@ -395,6 +397,21 @@ class Pruned(_Record):
     unknown_age: tuple[str, ...] = ()
     archive: str | None = None
     dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Event(_Record):
+    """One act on a memory, as `observe` gets it: what was done, to which ids, on whose behalf.
+
+    `surface` is python, cli, shell, http, mcp …, with the command behind a blank; `query` is the
+    text that was looked for, as it came, and `why` what the caller said.
+    """
+    what: str
+    ids: tuple[str, ...] = ()
+    surface: str = "python"
+    agent: str | None = None
+    query: str | None = None
+    why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -5817,7 +5834,8 @@ class Extension(Protocol):
     `weigh(hits, query)` returns the hits it keeps, in its order; one whose `why` has "exact"
     stays in front. `expired(memory, now)` returns why a memory should go, or None.
     `describe(memory)` returns it as `show` shows it, with what is computed when read.
-    `operations()` returns Operations. `close()` runs when the memory is closed.
+    `operations()` returns Operations. `observe(event)` is told every act, reads too, after it
+    succeeded. `close()` runs when the memory is closed.
     """
     name: str
 
@@ -6142,6 +6160,9 @@ class HermesLite:
 
     def _after_write(self, memories: Sequence[Memory]) -> tuple[str, ...]:
         """Embed and tell the systems, outside every lock; what fails is said."""
+        agents = {memory.agent for memory in memories}
+        self.tell("remember", [memory.id for memory in memories],
+                  agent=agents.pop() if len(agents) == 1 else None)
         warnings = [*self._embed(), *self.take_notices()]
         for memory in memories:
             warnings += self._call("after_remember", memory)
@@ -6201,7 +6222,7 @@ class HermesLite:
             hits = self._hits(merged, arms, limit=max(2 * k, _RERANK_DEPTH))
             hits = self._judged(self._quoted_first(query, hits), query, vectorizer)
         hits = self._reranked(query, hits, k, degraded)
-        return self._answer(self._weighed(query, hits, degraded)[:k], degraded)
+        return self._answer(query, self._weighed(query, hits, degraded)[:k], degraded)
 
     def _recall_tagged(self, tags: Sequence[str], room: str | None, agent: str | None,
                        k: int) -> Hits:
@@ -6211,7 +6232,7 @@ class HermesLite:
             found = [(i, 0.0) for i in islice(filter(accept, self.store.tagged(tags)), most)]
             hits = self._hits(found, {"tags": found}, limit=most)
         degraded: list[str] = []
-        return self._answer(self._weighed("", hits, degraded)[:k], degraded)
+        return self._answer("", self._weighed("", hits, degraded)[:k], degraded)
 
     def _weighed(self, query: str, hits: list[Hit], degraded: list[str]) -> list[Hit]:
         for system in self._with("weigh"):
@@ -6286,6 +6307,7 @@ class HermesLite:
             self.store.refresh()
             ranked = self.store.search_vectors(vectorizer, vector, k, accept=None)
             hits = self._hits(ranked, {"vectors": ranked}, limit=k)
+        self.tell("vsearch", [hit.id for hit in hits], query=query)
         return Hits(hits, degraded + self.take_notices())
 
     def _check_query(self, query: str, top_k: int | None) -> tuple[str, int]:
@@ -6367,8 +6389,9 @@ class HermesLite:
         return [replace(hit, why={**hit.why, "rerank": round(score, 6)})
                 for score, hit in ranked] + tail
 
-    def _answer(self, hits: list[Hit], degraded: list[str]) -> Hits:
+    def _answer(self, query: str, hits: list[Hit], degraded: list[str]) -> Hits:
         """Count the accesses without making the reader wait for a writer or a disk."""
+        self.tell("recall", [hit.id for hit in hits], query=query)
         with self._mutex:
             self._touched += [hit.id for hit in hits]
             self._write_touched()
@@ -6466,6 +6489,11 @@ class HermesLite:
 
     def get(self, memory_id: str) -> Memory:
         """Return one memory; NotFound when there is none of that id."""
+        memory = self._get(memory_id)
+        self.tell("show", [memory.id])
+        return memory
+
+    def _get(self, memory_id: str) -> Memory:
         with self._mutex:
             self.store.refresh()
             memory = self.store.get(memory_id)
@@ -6477,8 +6505,9 @@ class HermesLite:
     def verify(self, memory_id: str) -> Memory:
         """Mark a memory as confirmed by an execution; it no longer expires after 7 days."""
         with self._mutex, self.store.transaction():
-            memory = replace(self.get(memory_id), execution_verified=True)
+            memory = replace(self._get(memory_id), execution_verified=True)
             self.store.put(memory)
+        self.tell("verify", [memory_id])
         return memory
 
     def forget(self, memory_id: str, *, why: str = "forgotten") -> Forgotten:
@@ -6487,10 +6516,11 @@ class HermesLite:
         What stays is a keyed hash of its text. Older backups are named in the result.
         """
         with self._mutex, self.store.transaction():
-            memory, why = self.get(memory_id), self._clean(why)
+            memory, why = self._get(memory_id), self._clean(why)
             self.store.remove(memory_id, why=why, also=other_wordings(memory.content))
         with self._mutex:
             backups = self.store.holding(memory_id)
+        self.tell("forget", [memory_id], why=why)
         warnings = self._call("after_forget", memory, why)
         return Forgotten(memory_id, tuple(backups), tuple([*warnings, *self.take_notices()]))
 
@@ -6514,6 +6544,7 @@ class HermesLite:
                 self.store.remove(row.id, why=f"pruned: {row.reason}")
         for memory in gone:
             self.notices += self._call("after_forget", memory, "pruned")
+        self.tell("prune", [row.id for row in plan.expired])
         return replace(plan, archive=archive, dry_run=False)
 
     def _plan(self, room: str | None) -> Pruned:
@@ -6591,6 +6622,7 @@ class HermesLite:
                     and (start is None or (parse_time(m.created_at) or start) >= start)]
         oldest = datetime.min.replace(tzinfo=timezone.utc)
         rows.sort(key=lambda m: (parse_time(m.created_at) or oldest, m.id), reverse=True)
+        self.tell("list", [memory.id for memory in rows[:limit]])
         return rows[:limit]
 
     def rooms(self) -> list[Room]:
@@ -6634,6 +6666,7 @@ class HermesLite:
         if not found:
             raise NotFound(f"no memory mentions {self._quoted(entity)}; `graph` lists "
                            "the entities there are")
+        self.tell("graph", [memory.id for memory in found[:top]], query=entity)
         return [{"id": m.id, "content": m.content} for m in found[:top]]
 
     def vectors(self) -> dict[str, object]:
@@ -6733,7 +6766,31 @@ class HermesLite:
         path = self.root / ".personal_key"
         return _read_key(path) or _keep_key(path, os.urandom(32).hex().encode())
 
+    def key(self, purpose: str) -> bytes:
+        """Return this root's own secret key for *purpose*, 32 bytes; it is in no backup."""
+        return hmac.new(self._personal_key(), purpose.encode(), hashlib.sha256).digest()
+
     # -- systems ------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def acting(self, surface: str, *, agent: str | None = None) -> Iterator[list[str]]:
+        """Name the surface and the agent behind what the block does; yield what was told."""
+        told: list[str] = []
+        mark = _ACTING.set((surface, agent, told))
+        try:
+            yield told
+        finally:
+            _ACTING.reset(mark)
+
+    def tell(self, what: str, ids: Iterable[str] = (), *, agent: str | None = None,
+             query: str | None = None, why: str | None = None) -> None:
+        """Tell the observers what was done; one that fails becomes a notice."""
+        surface, doer, told = _ACTING.get()
+        if told is not None:
+            told.append(what)
+        if self._with("observe"):
+            self.notices += self._call("observe", Event(what, tuple(ids), surface, doer or agent,
+                                                        query, why))
 
     def _with(self, method: str) -> list[object]:
         return [system for system in self.systems if hasattr(system, method)]
@@ -6764,6 +6821,8 @@ class HermesLite:
 
 
 _ARM_DEPTH, _RERANK_DEPTH, _QUERY_CHARS = 50, 20, 10_000
+# (surface, agent, what was told) of the thread or task that acts.
+_ACTING = contextvars.ContextVar("acting", default=("python", None, None))
 
 
 def _voices(query: str, hits: Sequence[Hit]) -> list[float]:
@@ -6864,12 +6923,16 @@ def import_system(name: str) -> object:
 def load_systems(memory: HermesLite) -> list[object]:
     """Make the systems that config.yaml names under `systems:`; each gets its own settings."""
     made = []
+    import inspect
     for name, settings in memory.config["systems"].items():
         make = getattr(import_system(name), "system", None)
         if make is None or not isinstance(settings or {}, Mapping):
             raise ConfigError(f"config.yaml: systems.{name} " + (
                 "needs a mapping of settings, or nothing" if make else
                 "only brings commands, which need no setting; take it out"))
+        known = list(inspect.signature(make).parameters.values())[1:]
+        for key in settings or () if all(p.kind is not p.VAR_KEYWORD for p in known) else ():
+            _known(key, [p.name for p in known], f"config.yaml: systems.{name}")
         made.append(make(memory, **(settings or {})))
     return made
 
@@ -7167,20 +7230,33 @@ def _run(words: list[str]) -> int:
         parser.print_help()
         return 0
     operation = known[arguments.pop("command")]
-    root, as_json = arguments.pop("root", None), arguments.pop("json", False)
-    for param in operation.params:
-        arguments[param.name] = _read_value(param, arguments.get(param.name))
+    root = arguments.pop("root", None)
     with (operation.open or HermesLite)(root) as memory:
-        memory.store.progress = _progress if sys.stderr.isatty() else None
-        take_over_edits(memory, operation.name)
-        if operation.destructive:
-            _confirm(memory, operation, arguments)
-        result = operation.handler(memory, **arguments)
-        _print_result(operation, result, as_json)
-        sys.stdout.flush()
+        result = perform(memory, operation, arguments)
     for sentence in (*_warnings(result), *memory.take_notices()):
         _say(sentence)
     return getattr(result, "exit_code", 0)
+
+
+def perform(memory: HermesLite, operation: Operation, arguments: dict[str, object], *,
+            surface: str = "cli") -> object:
+    """Run one operation with what the parser read, print its result and return it."""
+    as_json = arguments.pop("json", False)
+    for param in operation.params:
+        arguments[param.name] = _read_value(param, arguments.get(param.name))
+    memory.store.progress = _progress if sys.stderr.isatty() else None
+    with memory.acting(f"{surface} {operation.name}",
+                       agent=memory.config.env("HERMES_AGENT") or None) as told:
+        take_over_edits(memory, operation.name)
+        del told[:]
+        if operation.destructive:
+            _confirm(memory, operation, arguments)
+        result = operation.handler(memory, **arguments)
+        if not told:
+            memory.tell(operation.name)
+    _print_result(operation, result, as_json)
+    sys.stdout.flush()
+    return result
 
 
 def _command_of(words: Sequence[str]) -> str | None:
@@ -7314,7 +7390,7 @@ def _print_result(operation: Operation, result: object, as_json: bool) -> None:
     lines = list(operation.show(result)) if operation.show else []
     for line in lines:
         print(line)
-    if not lines:
+    if operation.show and not lines:
         _say("nothing found")
 
 

@@ -4623,6 +4623,7 @@ class Librarian:
 
     def __init__(self) -> None:
         self.seen: list[tuple] = []
+        self.events: list[h.Event] = []
         self.fails: set[str] = set()
 
     def note(self, method: str, *what: object) -> None:
@@ -4673,6 +4674,11 @@ class Librarian:
     def operations(self) -> list[h.Operation]:
         return [h.Operation("shelve", "put a book away", lambda memory: {"shelved": 1})]
 
+    def observe(self, event: h.Event) -> None:
+        self.events.append(event)
+        if "observe" in self.fails:
+            raise ValueError(f"no paper, password={self.secret}")
+
     def close(self) -> None:
         self.note("close")
 
@@ -4692,7 +4698,7 @@ class Systems(Case):
         said = set(re.findall(r"`(\w+)\(", h.Extension.__doc__))
         self.assertEqual(said, {name for name in vars(Librarian) if not name.startswith("_")}
                          & said)
-        self.assertEqual(len(said), 11)
+        self.assertEqual(len(said), 12)
 
     def test_a_system_changes_or_refuses_a_draft_before_it_is_compared(self):
         made = self.memory.remember("A book about harbours")
@@ -4716,6 +4722,36 @@ class Systems(Case):
                                             ("after_forget", made.id, "test")])
         self.memory.close()
         self.assertEqual(self.system.seen[-1], ("close",))
+
+    def test_an_observer_is_told_every_act_with_its_ids_and_on_whose_behalf(self):
+        memory, events = self.memory, self.system.events
+        one = memory.remember("We use Kafka 3.7 here", agent="finance-bot").id
+        with memory.acting("http", agent="ops-bot") as told:
+            memory.recall("Kafka")
+            memory.vsearch("Kafka")
+            memory.get(one)
+            memory.list()
+            memory.graph("kafka")
+            memory.verify(one)
+            memory.forget(one, why="sold")
+        self.assertEqual(told, [event.what for event in events[1:]])
+        self.assertEqual([event.what for event in events], [
+            "remember", "recall", "vsearch", "show", "list", "graph", "verify", "forget"])
+        self.assertEqual({event.ids for event in events}, {(one,)})
+        self.assertEqual([(event.surface, event.agent) for event in events],
+                         [("python", "finance-bot"), *[("http", "ops-bot")] * 7])
+        self.assertEqual((events[1].query, events[-1].why), ("Kafka", "sold"))
+        with memory.batch():
+            both = [memory.remember(note).id for note in NOTES[:2]]
+        self.assertEqual((events[-1].what, list(events[-1].ids)), ("remember", both))
+
+    def test_an_observer_that_fails_is_a_notice_and_stops_nothing(self):
+        self.system.fails = {"observe"}
+        made = self.memory.remember(NOTES[0])
+        hits = self.memory.recall("gateway")
+        self.assertEqual([hit.id for hit in hits], [made.id])
+        self.assertIn("librarian.observe failed", made.warnings[0])
+        self.assertNotIn(self.system.secret, made.warnings[0])
 
     def test_its_failures_are_warnings_without_secrets_and_undo_nothing(self):
         self.system.fails = {"after_remember", "after_forget", "arm", "close"}
