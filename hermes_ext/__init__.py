@@ -21,4 +21,5 @@ CONTENTS: dict[str, dict[str, str]] = {
         "scrub": "apply today's redaction to all that is stored",
         "reindex": "make every index anew from the records",
         "encrypt": "switch encryption on or off, or rotate the key"},
+    "archive": {"migrate": "move all memories into the archive, or back into files"},
 }
