@@ -322,13 +322,15 @@ class Remembered(_Record):
 class Hit(_Record):
     """One answer. `score` is for people: BM25, or 3 x cosine where no word matched.
 
-    `why` tells, for each arm that found it, rank and score, and what moved it afterwards.
+    `confidence`, 0 to 1, is how likely it answers the query, read from what `judge` reads. `why`
+    tells, for each arm that found it, rank and score, what moved it afterwards, and its age.
     """
     memory: Memory
     kw_score: float
     vec_score: float
     score: float
     why: Mapping[str, object] = field(default_factory=dict)
+    confidence: float = 0.0
 
     @property
     def id(self) -> str:
@@ -499,9 +501,9 @@ DEFAULTS: dict[str, dict[str, object]] = {
         "default_top_k": 5, "min_score": 0.5, "time_decay_days": 90, "weight_importance": 0.4,
         "weight_frequency": 0.5, "weight_verified": 0.15, "boost_verified": 1.15,
         "hot_threshold": 5, "hot_boost": 1.1, "stem": True, "grams": 2, "cues": True,
-        "stop_words": True, "bm25_k1": 1.2, "bm25_b": 0.4, "neighbours": 0.3,
-        "source_share": 0.3, "speaker": 0.7, "fusion": "minmax", "vector_weight": 0.4,
-        "local_vector_weight": 0.05, "rrf_k": 60},
+        "stop_words": True, "spelling": True, "bm25_k1": 1.2, "bm25_b": 0.4, "neighbours": 0.2,
+        "source_share": 0.5, "speaker": 0.7, "phrase": 1.0, "dates": 0.3, "fusion": "minmax",
+        "vector_weight": 0.4, "local_vector_weight": 0.02, "rrf_k": 60, "min_confidence": 0.03},
     "pruning": {
         "unverified_retention_days": 7, "low_frequency_days": 30, "low_frequency_threshold": 3,
         "critical_importance": 10, "default_retention_days": 90},
@@ -613,7 +615,7 @@ def _read_env(path: Path, notices: list[str]) -> dict[str, str]:
     return found
 
 
-_SHIPPED_CRC = 0x06b12596         # of the shipped config.yaml, which says what DEFAULTS says
+_SHIPPED_CRC = 0xa9f4fc92         # of the shipped config.yaml, which says what DEFAULTS says
 
 
 def _read_yaml(path: Path, notices: list[str]) -> dict[str, dict[str, object]]:
@@ -1692,6 +1694,81 @@ def query_terms(terms: list[str]) -> list[str]:
     stop = _stop_terms()
     return [term for term in terms if term.partition("'")[0] not in stop
             and not _STOP_CHARACTERS.issuperset(term)] or terms
+
+
+_COUNTS = {word: n for n, row in enumerate((
+    "one a an 一 ein einem einer", "two couple 二 两 zwei", "three 三 drei", "four 四 vier",
+    "five 五 fünf", "six 六 sechs", "seven 七 sieben", "eight 八 acht", "nine 九 neun",
+    "ten 十 zehn"), 1) for word in row.split()}
+_UNITS = {"day": 1, "tag": 1, "天": 1, "日": 1, "week": 7, "woche": 7, "周": 7, "星期": 7,
+          "month": 30, "monat": 30, "月": 30, "year": 365, "jahr": 365, "年": 365}
+_DAYS_BACK = {"today": 0, "heute": 0, "今天": 0, "yesterday": 1, "gestern": 1, "昨天": 1,
+              "day before yesterday": 2, "vorgestern": 2, "前天": 2}
+_WEEKDAYS = {name: n for n, row in enumerate((
+    "monday montag 一", "tuesday dienstag 二", "wednesday mittwoch 三", "thursday donnerstag 四",
+    "friday freitag 五", "saturday samstag 六", "sunday sonntag 日 天")) for name in row.split()}
+
+
+@functools.cache
+def _time_patterns() -> tuple[re.Pattern[str], ...]:
+    count = f"([0-9]{{1,3}}|{'|'.join(_COUNTS)})"
+    day = "|".join(name for name in _WEEKDAYS if len(name) > 1)
+    return tuple(map(re.compile, (
+        rf"\b{count}(?: of)? (day|week|month|year)s? ago\b",
+        rf"\bvor {count} (tag|woche|monat|jahr)(?:e[ns]?|n)?\b",
+        rf"{count}个?(天|日|周|星期|月|年)(?:以)?前",
+        rf"\b(last|this|letzte[nmrs]?|diese[nmrs]?) (week|month|year|woche|monat|jahr|{day})\b",
+        r"([上这本])个?(周|星期|月)([一二三四五六日天]?)", r"(去|今)(年)",
+        r"\b(day before yesterday)\b|\b(today|yesterday|heute|gestern|vorgestern)\b"
+        r"|(今天|昨天|前天)")))
+
+
+def span_of(text: str, now: datetime) -> tuple[datetime, datetime] | None:
+    """The days that *text* speaks of, seen from *now*, as [first, last); None when it names none.
+
+    "yesterday", "vor zwei Wochen", "上周五", "last month". Days begin in the time zone of *now*.
+    Some weeks ago is that day and three on either side, some months ago half a month.
+    """
+    text, today = normalise(text), now.replace(hour=0, minute=0, second=0, microsecond=0)
+    ago, vor, qian, last, chinese, year, day = (p.search(text) for p in _time_patterns())
+    first, days = None, 1
+    if found := ago or vor or qian:
+        size = _UNITS[found[2]]
+        back = size * (int(found[1]) if found[1].isdecimal() else _COUNTS[found[1]])
+        slack = {1: 0, 7: 3, 30: 15, 365: 182}[size]
+        first, days = today - timedelta(back + slack), 2 * slack + 1
+    elif found := last or chinese or year:
+        return _calendar(today, found[1].startswith(("this", "dies", "这", "本", "今")), found[2],
+                         found[3] if chinese else "")
+    elif day:
+        first = today - timedelta(_DAYS_BACK[day[1] or day[2] or day[3]])
+    return (first, first + timedelta(days)) if first else None
+
+
+def _calendar(today: datetime, this: bool, unit: str, day: str) -> tuple[datetime, datetime]:
+    """The last, or this, week, month or year; or the latest such weekday before today."""
+    monday = today - timedelta(today.weekday() + (0 if this else 7))
+    if day or unit in _WEEKDAYS:
+        if day:                                    # 上周五 is Friday of the week before
+            first = monday + timedelta(_WEEKDAYS[day])
+        else:
+            back = (today.weekday() - _WEEKDAYS[unit] - 1) % 7 + 1
+            first = today - timedelta(back)
+        return first, first + timedelta(1)
+    size = _UNITS[unit]
+    if size == 7:
+        return monday, monday + timedelta(7)
+    start = today.replace(day=1) if size == 30 else today.replace(month=1, day=1)
+    if this:
+        return start, today + timedelta(1)
+    before = start - timedelta(1)
+    return before.replace(day=1) if size == 30 else before.replace(month=1, day=1), start
+
+
+def phrases_of(query: str) -> list[str]:
+    """What stands in quotation marks in *query*, normalised: it is meant to the letter."""
+    found = _compiled("[\"“„「『«]([^\"“”„「」『』«»]{2,200})[\"”“」』»]").findall(query)
+    return [phrase for phrase in map(normalise, found) if phrase]
 
 
 def _word_terms(word: str, stem: bool) -> list[str]:
@@ -2869,6 +2946,8 @@ def _idf(n: int, df: float) -> float:
 
 
 SINGLE_WEIGHT = 0.3   # of a one-character gram: enough to be found, too little to outrank a pair
+_SLIP_WEIGHT = 0.5    # of a word that is only spelled like the one asked for
+_PRIOR = 50           # notes that `ceiling` adds, so that a small store knows rare from common
 _SLACK = 1 + 1e-9     # bounds are sums in another order; this covers their rounding
 _NONE = array("I")    # the list of a term that no note has; never changed
 _UTF8 = "utf-8", "surrogatepass"
@@ -2935,14 +3014,16 @@ class BM25Index:
     """Okapi BM25 over short notes, in memory, changed in place and saved as one flat buffer.
 
     A note added later is newer and wins ties.  *tokenize* must stay the same function for an
-    index and all that it dumps; *narrow* picks the terms of a query that count.  6 to 9 KB of
-    memory a note of 120 characters.  Not for threads.
+    index and all that it dumps; *narrow* picks the terms of a query that count.  With *spelling*
+    a word of the query that no note has stands for the commonest one that is a slip away.  6 to
+    9 KB of memory a note of 120 characters.  Not for threads.
     """
 
     def __init__(self, k1: float = 1.5, b: float = 0.75,
                  tokenize: Callable[[str], list[str]] = tokenize_terms, *,
-                 narrow: Callable[[list[str]], list[str]] = list) -> None:
+                 narrow: Callable[[list[str]], list[str]] = list, spelling: bool = False) -> None:
         self.k1, self.b, self._tokenize, self._narrow = k1, b, tokenize, narrow
+        self._spelling = spelling
         self._docs: dict[str, int] = {}          # key -> document number, oldest first
         self._keys: list[str] = []               # document number -> key; numbers only grow
         self._lengths = array("I")
@@ -3039,8 +3120,10 @@ class BM25Index:
         A note gets *neighbours* x (1, 2/3, 1/3) of the scores one, two and three places away in
         its *source* (None: it stands alone), and may be found by them only.  One that begins
         with a name that is in the query, or that the user says where the query says "I", counts
-        1 + *speaker* times.  Then each gets its source's part: the sum of its best three, the
-        largest sum being worth *share* x the best score.
+        1 + *speaker* times.  Then each gets its source's part, the best being worth *share* x
+        the best score.  A source has what its notes bring together: of each term the largest
+        part, half of the second, a quarter of the third. Where no note has a source, none has
+        a part to get.
         """
         if not found:
             return []
@@ -3052,10 +3135,11 @@ class BM25Index:
                 if other not in where and self._is_alive(other) and source(
                         self._keys[other]) == mine:
                     where[other] = mine
-        own = {**self._finder(self, self._weigh(query), None, {}).scores(where.keys() - own), **own}
+        parts = self._finder(self, self._weigh(query), None, {}).parts_of(where)
+        own = {**{doc: sum(row) for doc, row in parts.items()}, **own}
         numbers = map(self._number, _labels(tokenize_terms(query)))
         said = [self._list(number) for number in numbers if number is not None]
-        groups: dict[object, list[float]] = {}
+        groups: dict[object, list[list[float]]] = {}
         total: dict[int, float] = {}
         for doc, score in own.items():
             mine = where[doc]
@@ -3063,11 +3147,27 @@ class BM25Index:
                 if where.get(doc + away) == mine:
                     score += neighbours * (4 - abs(away)) / 3 * own[doc + away]
             total[doc] = score * (1 + speaker * any(_place(docs, doc) >= 0 for docs in said))
-            groups.setdefault(mine or doc, []).append(total[doc])
-        sums = {name: sum(heapq.nlargest(3, scores)) for name, scores in groups.items()}
-        scale = share * max(total.values()) / max(sums.values())
+            groups.setdefault(mine or doc, []).append(parts[doc])
+        sums = {name: sum(map(_together, zip(*rows))) for name, rows in groups.items()}
+        alone = not any(mine is not None for mine in where.values())
+        scale = 0 if alone else share * max(total.values()) / max(sums.values())
         ranked = [(score + scale * sums[where[doc] or doc], doc) for doc, score in total.items()]
         return [(self._keys[doc], score) for score, doc in sorted(ranked, reverse=True)]
+
+    def ceiling(self, query: str) -> float:
+        """The score of a note that holds every term of *query* once and is of mean length.
+
+        A word that no note has counts as the rarest would. Fifty notes without any of the terms
+        are thought to be there as well: in a store of three, every word is common.
+        """
+        held = self._weigh(query)
+        terms = Counter(self._narrow(self._tokenize(query)))
+        lost = [SINGLE_WEIGHT if len(term) == 1 and term >= _GRAM[0] else 1.0
+                for term in terms if not self.frequency(term)]
+        many = len(self) + _PRIOR
+        found = sum(_idf(many, len(term.docs)) for term in held)
+        share = (found + sum(lost) * _idf(many, 0)) / found if found else 1.0
+        return share * sum(term.weight for term in held)
 
     def _is_alive(self, doc: int) -> bool:
         return 0 <= doc < len(self._keys) and self._docs.get(self._keys[doc]) == doc
@@ -3076,14 +3176,27 @@ class BM25Index:
         """What is known of each term of the query, in its order; absent ones are left out."""
         found = []
         for term, count in Counter(self._narrow(self._tokenize(query))).items():
-            number = self._number(term)
+            number, share = self._number(term), 1.0
+            if self._spelling and not self.frequency(term):
+                number, share = self._slip(term), _SLIP_WEIGHT
             docs = _NONE if number is None else self._list(number)
             if docs:
-                weight = _idf(len(self), len(docs)) * count
+                weight = _idf(len(self), len(docs)) * count * share
                 if len(term) == 1 and term >= _GRAM[0]:
                     weight *= SINGLE_WEIGHT
                 found.append(_Term(number, weight, docs, self._pairs(number)))
         return found
+
+    def _slip(self, term: str) -> int | None:
+        """The commonest term that differs from *term* by one letter, or by two swapped.
+
+        Of ASCII words from five letters on; the first letter is taken to be right.
+        """
+        if len(term) < 5 or not (term.isascii() and term.isalpha()):
+            return None
+        found = [(self.frequency(other), other) for other in _slips(term)]
+        best = max(found, key=lambda row: (row[0], row[1]))
+        return self._number(best[1]) if best[0] else None
 
     def _number(self, term: str) -> int | None:
         number = self._numbers.get(term)
@@ -3111,7 +3224,8 @@ class BM25Index:
     @classmethod
     def load(cls, buffer: bytes | memoryview, *,
              tokenize: Callable[[str], list[str]] = tokenize_terms,
-             narrow: Callable[[list[str]], list[str]] = list) -> BM25Index:
+             narrow: Callable[[list[str]], list[str]] = list,
+             spelling: bool = False) -> BM25Index:
         """Open what `dump` wrote, in place: bytes, a memoryview, or an mmap kept open meanwhile.
 
         Reads the checksum, the keys and the lengths now, lists when they are asked for.  A buffer
@@ -3119,7 +3233,7 @@ class BM25Index:
         """
         base = _Base()
         k1, b, keys, lengths = base.read(buffer)
-        index = cls(k1, b, tokenize, narrow=narrow)
+        index = cls(k1, b, tokenize, narrow=narrow, spelling=spelling)
         index._base, index._keys, index._lengths = base, keys, array("I", lengths)
         index._lists = [None] * base.terms
         index._docs = dict(zip(keys, range(len(keys))))
@@ -3168,6 +3282,24 @@ class BM25Index:
         sizes = [memoryview(part).nbytes for part in parts]
         body = b"".join((_HEAD.pack(_BM25_MAGIC, 0, *sizes)[12:], *parts))
         return b"".join((_HEAD.pack(_BM25_MAGIC, zlib.crc32(body), *sizes)[:12], body))
+
+
+def _together(parts: Iterable[float]) -> float:
+    """What several notes have of one term, the second and third counted less and less."""
+    return sum(part / 2 ** n for n, part in enumerate(heapq.nlargest(3, parts)))
+
+
+def _slips(word: str) -> Iterator[str]:
+    """Every spelling one slip away: a letter left out, added, changed, or two swapped."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    for at in range(1, len(word) + 1):
+        head, tail = word[:at], word[at:]
+        if tail:
+            yield head + tail[1:]
+            yield from (head + letter + tail[1:] for letter in letters)
+        if len(tail) > 1:
+            yield head + tail[1] + tail[0] + tail[2:]
+        yield from (head + letter + tail for letter in letters)
 
 
 def _labels(terms: list[str]) -> list[str]:
@@ -3295,17 +3427,18 @@ class _Find:
                     heapq.heappop(best)
         return best
 
-    def scores(self, docs: Iterable[int]) -> dict[int, float]:
-        """The plain scores of some notes, looked up in the lists of the terms."""
-        scores = dict.fromkeys(sorted(docs), 0.0)
+    def parts_of(self, docs: Iterable[int]) -> dict[int, list[float]]:
+        """What each term of the query gives to the score of some notes, from the lists."""
+        found: dict[int, list[float]] = {doc: [] for doc in sorted(docs)}
         for term in self.terms:
             several = term.pairs[::2]
-            for doc in scores:
+            for doc, row in found.items():
+                tf = 0
                 if _place(term.docs, doc) >= 0:
                     at = _place(several, doc)
                     tf = term.pairs[2 * at + 1] if at >= 0 else 1
-                    scores[doc] += term.weight * self.parts.part(tf, self.lengths[doc])
-        return scores
+                row.append(term.weight * self.parts.part(tf, self.lengths[doc]) if tf else 0.0)
+        return found
 
     def score(self, doc: int) -> float:
         counts = Counter(filter(self.numbers.__contains__, self.index._tokens_of(doc)))
@@ -3996,6 +4129,26 @@ def minmax_merge(arms: Iterable[tuple[Sequence[tuple[str, float]], float]]
     return sorted(sums.items(), key=lambda row: -row[1])
 
 
+def judge(score: float, ceiling: float, best: float, *, beside: bool = False,
+          voice: float = 0.0) -> float:
+    """How likely a hit answers the query, 0 to 1, from its keyword score.
+
+    score    of the hit                        best    of the best hit
+    ceiling  of a note that held every word    beside  others of its source were found, which
+             (`BM25Index.ceiling`)                     raises the score
+    voice    -1 to 1: by how much the one that the query names leads over others, or trails
+    p = 1 / (1 + exp(-x)), x = 0.4 + 1.6 ln(score / ceiling) + 2.5 ln(score / best)
+                               + 1.2 voice - 2.4 beside
+    Fitted to LoCoMo, LongMemEval, MemoryBank, CMRC and XQuAD, each counted once, with questions
+    asked of the wrong conversation and questions whose answer was taken out.
+    """
+    if score <= 0 or ceiling <= 0 or best <= 0:
+        return 0.0
+    x = (0.4 + 1.6 * math.log(score / ceiling) + 2.5 * math.log(score / best) + 1.2 * voice
+         - 2.4 * beside)
+    return 1 / (1 + math.exp(-x))
+
+
 class Reranker(Protocol):
     """Scores texts against a query with a model that reads both at once."""
 
@@ -4167,6 +4320,8 @@ class Store(Protocol):
     def lift(self, text: str) -> None: ...
     def search_words(self, query: str, k: int, *,
                      accept: Callable[[str], bool] | None) -> list[tuple[str, float]]: ...
+    def ceiling(self, query: str) -> float: ...
+    def made_between(self, first: datetime, last: datetime) -> list[str]: ...
     def search_vectors(self, vectorizer: Vectorizer, query: Vector, k: int, *,
                        accept: Callable[[str], bool] | None) -> list[tuple[str, float]]: ...
     def missing_vectors(self, vectorizer: Vectorizer) -> list[str]: ...
@@ -4445,12 +4600,13 @@ class FileStore:
             "stem", "grams", "cues", "bm25_k1", "bm25_b"))
         tokens = functools.partial(tokenize_terms, stem=bool(how["stem"]), grams=how["grams"],
                                    cues=bool(how["cues"]))
-        narrow = query_terms if how["stop_words"] else list
+        asking = {"narrow": query_terms if how["stop_words"] else list,
+                  "spelling": bool(how["spelling"])}
         folder = root / ".search"
         self._parts = {
             "words": _Part(folder / "words.bin", lambda: BM25Index(
-                float(how["bm25_k1"]), float(how["bm25_b"]), tokens, narrow=narrow),
-                           lambda data: BM25Index.load(data, tokenize=tokens, narrow=narrow)),
+                float(how["bm25_k1"]), float(how["bm25_b"]), tokens, **asking),
+                           lambda data: BM25Index.load(data, tokenize=tokens, **asking)),
             "twins": _Part(folder / "twins.bin", DuplicateIndex, DuplicateIndex.load),
             "grams": _Part(folder / "grams.bin", GramIndex, GramIndex.load),
             "graph": _Part(root / "graph.json", GraphStore, GraphStore.load)}
@@ -4682,6 +4838,17 @@ class FileStore:
         boost = dict.fromkeys(self._hot, float(self.config["retrieval"]["hot_boost"]))
         return rank_words(self._parts["words"].open(self), query, k, self.config["retrieval"],
                           accept=accept, boost=boost, source=self._source)
+
+    def ceiling(self, query: str) -> float:
+        """Return the keyword score of a memory that would hold every word of *query*."""
+        return self._parts["words"].open(self).ceiling(query)
+
+    def made_between(self, first: datetime, last: datetime) -> list[str]:
+        """Return the ids of memories whose created_at lies in [first, last), newest first."""
+        low, high = iso(first).encode(), iso(last).encode()
+        made = ((row.split(b', "created_at": "', 1)[1][:len(low)], memory_id)
+                for memory_id, row in self._rows.items())
+        return [memory_id for at, memory_id in sorted(made, reverse=True) if low <= at < high]
 
     def _source(self, memory_id: str) -> bytes | None:
         """Read the source off a row, without parsing it: content has no quote unescaped."""
@@ -5926,14 +6093,17 @@ class HermesLite:
 
     # -- read ---------------------------------------------------------------
 
-    def recall(self, query: str, *, room: str | None = None,
-               top_k: int | None = None) -> Hits:
+    def recall(self, query: str, *, room: str | None = None, top_k: int | None = None,
+               now: str | datetime | None = None) -> Hits:
         """Return the memories that answer *query*, best first, at most *top_k*.
 
         Words and vectors are two arms, merged by score (retrieval.fusion); a system may add
-        one. An arm that fails is left out and named in `degraded`. Each hit counts as an access.
+        one, and so do days that the query names ("two weeks ago", read from *now*). An arm that
+        fails is left out and named in `degraded`. Nothing is returned when even the best hit is
+        less likely than retrieval.min_confidence. Each hit counts as an access.
         """
         query, k = self._check_query(query, top_k)
+        span = self._span(query, now)
         accept = self._in_room(self._room(room))
         degraded = list(self._embed())
         vectorizer, vector = self._query_vector(query, degraded)
@@ -5942,8 +6112,11 @@ class HermesLite:
             arms = self._arms(query, max(_ARM_DEPTH, k), accept, degraded)
             arms["vectors"] = self.store.search_vectors(vectorizer, vector,
                                                         max(_ARM_DEPTH, k), accept=accept)
+            if span:
+                arms["dates"] = self._dated(arms, span, accept, k)
             merged = self._fused(arms, vectorizer)
             hits = self._hits(merged, arms, limit=max(2 * k, _RERANK_DEPTH))
+            hits = self._judged(self._quoted_first(query, hits), query, vectorizer)
         hits = self._reranked(query, hits, k, degraded)
         for system in self._with("weigh"):
             try:
@@ -5958,9 +6131,55 @@ class HermesLite:
         if how["fusion"] == "rrf":
             return rrf_merge([[i for i, _ in arm] for arm in arms.values()], k=how["rrf_k"])
         local = vectorizer.name == "local"         # knows spelling, which keywords know better
-        weight = how["local_vector_weight" if local else "vector_weight"]
-        return minmax_merge((arm, 1 - weight if name == "keywords" else weight)
+        vectors = how["local_vector_weight" if local else "vector_weight"]
+        weights = {"keywords": 1 - vectors, "vectors": vectors, "dates": how["dates"]}
+        return minmax_merge((arm, weights.get(name, how["vector_weight"]))
                             for name, arm in arms.items())
+
+    def _span(self, query: str, now: str | datetime | None) -> tuple | None:
+        moment = parse_time(now) if now is not None else self._clock().astimezone()
+        if moment is None:
+            raise UsageError(f"now is {self._quoted(now)}; give a time such as 2026-08-17")
+        return span_of(query, moment) if self.config["retrieval"]["dates"] else None
+
+    def _dated(self, arms: Mapping[str, Sequence[tuple[str, float]]], span: tuple,
+               accept: Callable[[str], bool] | None, k: int) -> list[tuple[str, float]]:
+        """Return the memories made in the span: those found by other arms, then the newest."""
+        made = [i for i in self.store.made_between(*span) if accept is None or accept(i)]
+        inside = set(made)
+        found = (i for arm in arms.values() for i, _ in arm if i in inside)
+        return [(i, 1.0) for i in dict.fromkeys([*found, *made[:k]])]
+
+    def _quoted_first(self, query: str, hits: list[Hit]) -> list[Hit]:
+        """Let what holds a phrase in quotation marks word for word count 1 + `phrase` times."""
+        phrases, boost = phrases_of(query), 1 + self.config["retrieval"]["phrase"]
+        if not phrases or boost == 1:
+            return hits
+        rows = []
+        for hit in hits:
+            text = normalise(hit.content)
+            held = [phrase for phrase in phrases if phrase in text]
+            rows.append((hit.why["fused"] * boost ** len(held), replace(
+                hit, why={**hit.why, "phrases": held}) if held else hit))
+        return [hit for _, hit in sorted(rows, key=lambda row: -row[0])]
+
+    def _judged(self, hits: list[Hit], query: str, vectorizer: Vectorizer) -> list[Hit]:
+        """Give each hit its confidence; return none when even the best has too little."""
+        ceiling = self.store.ceiling(query)
+        best = max((hit.kw_score for hit in hits), default=0.0)
+        sources = Counter(hit.memory.source for hit in hits)
+        judged = []
+        for hit, voice in zip(hits, _voices(query, hits)):
+            source = hit.memory.source
+            words = judge(hit.kw_score, ceiling, best, voice=voice,
+                          beside=source is not None and sources[source] > 1)
+            near = 0.0 if words and vectorizer.name == "local" else _likely(
+                hit.vec_score, vectorizer)         # spelling says no more than the words did
+            judged.append(replace(hit, confidence=round(max(words, near), 4)))
+        least, trusted = self.config["retrieval"]["min_confidence"], {"keywords", "vectors"}
+        sure = any(hit.confidence >= least or not trusted.issuperset(hit.why["arms"])
+                   for hit in judged)
+        return judged if sure else []
 
     def vsearch(self, query: str, *, top_k: int | None = None) -> Hits:
         """Return the nearest memories by cosine alone, at most *top_k*; counts no access."""
@@ -6021,6 +6240,8 @@ class HermesLite:
                             for name, (rank, score) in found.items()}, "fused": round(fused, 6)}
             if memory.access_count >= self.config["retrieval"]["hot_threshold"]:
                 why["hot"] = self.config["retrieval"]["hot_boost"]
+            if made := parse_time(memory.created_at):
+                why["age_days"] = max(0, (self._clock() - made).days)
             hits.append(Hit(memory, words, cosine, words if words > 0 else 3 * cosine, why))
         return hits
 
@@ -6433,6 +6654,28 @@ class HermesLite:
 _ARM_DEPTH, _RERANK_DEPTH, _QUERY_CHARS = 50, 20, 10_000
 
 
+def _voices(query: str, hits: Sequence[Hit]) -> list[float]:
+    """By how much what the one named in the query said leads over what others said, hit by hit.
+
+    -1 to 1; 0 where no hit is said by one whom the query names.
+    """
+    labels = set(_labels(tokenize_terms(query)))
+    said = [not labels.isdisjoint(cues_of(hit.content.lower())) for hit in hits]
+    own = max((hit.kw_score for hit, mine in zip(hits, said) if mine), default=0.0)
+    others = max((hit.kw_score for hit, mine in zip(hits, said) if not mine), default=0.0)
+    if not own:
+        return [0.0] * len(hits)
+    behind = min(0.0, (own - others) / max(own, others))
+    return [(hit.kw_score - others) / max(hit.kw_score, others, 1e-9) if mine else behind
+            for hit, mine in zip(hits, said)]
+
+
+def _likely(cosine: float, vectorizer: Vectorizer) -> float:
+    """How likely a hit is by its cosine alone: a half at the backend's `midpoint`."""
+    middle, spread = getattr(vectorizer, "midpoint", 0.6), getattr(vectorizer, "spread", 0.1)
+    return 1 / (1 + math.exp((middle - cosine) / spread)) if cosine > 0 else 0.0
+
+
 def _tags(tags: object) -> tuple[str, ...]:
     """Return tags as a clean tuple; a string is cut at blanks and commas, # is dropped."""
     parts = re.split(r"[\s,，、]+", tags) if isinstance(tags, str) else tags
@@ -6572,7 +6815,8 @@ def _show_hits(hits: Hits) -> Iterator[str]:
     for number, hit in enumerate(hits, 1):
         yield f"{number}. {_visible(hit.content)}"
         arms = " ".join(f"{name}#{place['rank']}" for name, place in hit.why["arms"].items())
-        yield f"   {hit.score:.2f} {arms} · {hit.memory.room} · {hit.id}"
+        yield (f"   {hit.score:.2f} {arms} · {hit.confidence:.0%} sure · {hit.memory.room} · "
+               f"{hit.id}")
 
 
 def _show_memory(memory: Memory) -> list[str]:
@@ -6693,7 +6937,7 @@ OPERATIONS = (
               memory.recall(query, **more), (
         Param("query", str, "words or a question; - reads standard input", positional=True,
               required=True),
-        _ROOM, _K), _show_hits),
+        _ROOM, _K, Param("now", str, "read \"two weeks ago\" from this day")), _show_hits),
     Operation("vsearch", "find memories by vectors alone", lambda memory, query, **more:
               memory.vsearch(query, **more), (
         Param("query", str, "a text; - reads standard input", positional=True,

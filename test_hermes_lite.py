@@ -5046,8 +5046,9 @@ class Context(unittest.TestCase):
         index = self.index("red red fish", "one red", "red red red bird sings", "no")
         plain = dict(index.search("red bird"))
         find = h._Find(index, index._weigh("red bird"), None, {})
-        for doc, score in find.scores(range(4)).items():
-            self.assertAlmostEqual(score, plain.get(f"n{doc}", 0.0))
+        for doc, parts in find.parts_of(range(4)).items():
+            self.assertEqual(len(parts), 2)
+            self.assertAlmostEqual(sum(parts), plain.get(f"n{doc}", 0.0))
 
     def test_a_source_with_more_good_notes_comes_first(self):
         index = self.index("fish", "gap", "fish", "more fish of it", "and fish there")
@@ -5055,6 +5056,17 @@ class Context(unittest.TestCase):
         self.assertEqual(self.order(index, "fish", source, neighbours=0)[0], "n2")
         self.assertEqual(self.order(index, "fish", source, neighbours=0, share=0)[0], "n2")
         self.assertEqual(self.order(index, "fish", {}, share=0)[:2], ["n2", "n0"])
+
+    def test_a_source_that_holds_every_word_somewhere_beats_one_that_repeats_a_word(self):
+        index = self.index("red", "gap", "fish", "x y", "red", "gap", "red", "gap")
+        source = {f"n{n}": "both" if n < 4 else "one" for n in range(8)}
+        first = self.order(index, "red fish", source, neighbours=0, share=1.0)[:2]
+        self.assertEqual(first, ["n2", "n0"])
+
+    def test_scores_stay_plain_where_nothing_has_a_source(self):
+        index = self.index("red fish", "red bird", "bird")
+        self.assertEqual(index.in_context("red bird", index.search("red bird"), source={}.get,
+                                          **self.HOW), index.search("red bird"))
 
     def test_what_the_named_one_says_counts_more(self):
         texts = ("Joe: Mel did run", "Mel: i did run", "用户: i did run far")
@@ -5096,6 +5108,139 @@ class Context(unittest.TestCase):
         self.assertEqual({name: round(score, 6) for name, score in fused},
                          {"a": 0.9, "b": 0.55, "c": 0.1, "d": 0.1})
         self.assertEqual(h.minmax_merge([]), [])
+
+
+class Spelling(unittest.TestCase):
+    """A word that no note has may be a slip of one that some have."""
+
+    def index(self, *texts, spelling=True):
+        index = h.BM25Index(spelling=spelling)
+        for number, text in enumerate(texts):
+            index.add(f"n{number}", text)
+        return index
+
+    def test_one_slip_is_forgiven_for_less_than_the_word_itself(self):
+        index = self.index("the database moved", "a kitten sleeps", "nothing here")
+        whole = index.search("database")[0][1]
+        for slip in ("databse", "dtaabase", "databasse", "datavase"):
+            self.assertEqual(index.search(slip), [("n0", whole * 0.5)], slip)
+        for other in ("dtabse", "xatabase", "data", "katten", "datenbank"):
+            found = [key for key, _ in index.search(other)]
+            self.assertEqual(found, ["n1"] if other == "katten" else [], other)
+        self.assertEqual(self.index("the database moved", spelling=False).search("databse"), [])
+
+    def test_a_word_that_some_note_has_stands_for_itself_alone(self):
+        index = self.index("form of it", "forms and forms", "from here", "storm")
+        self.assertEqual([key for key, _ in index.search("forms")], ["n1"])
+
+    def test_the_commonest_word_a_slip_away_is_meant_also_after_a_dump(self):
+        index = self.index("planet", "planet", "planed", "other")
+        for each in (index, h.BM25Index.load(index.dump(), spelling=True)):
+            self.assertEqual([key for key, _ in each.search("planex")], ["n1", "n0"])
+
+    def test_the_words_one_slip_away_are_all_of_them_and_no_others(self):
+        made = set(h._slips("abcde")) - {"abcde"}
+        self.assertLessEqual({"acbde", "abcd", "abcdef", "abxde", "abcede"}, made)
+        self.assertTrue(all(word[0] == "a" and 4 <= len(word) <= 6 for word in made))
+
+
+class Confidence(Case):
+    """How likely a hit answers, and when nothing is said instead."""
+
+    def test_the_ceiling_counts_words_that_no_note_has(self):
+        index = h.BM25Index()
+        for n in range(200):
+            index.add(f"n{n}", f"note number {n} about whales")
+        self.assertAlmostEqual(index.ceiling("whales"), index.search("whales", 1)[0][1], places=6)
+        self.assertGreater(index.ceiling("whales quux"), 5 * index.ceiling("whales"))
+        self.assertEqual(index.ceiling("quux"), 0)
+
+    def test_all_words_are_surer_than_some_and_the_first_surer_than_the_rest(self):
+        memory = self.open()
+        for text in (*NOTES, "the port of the gateway is 8080", "a gateway"):
+            memory.remember(text)
+        found = memory.recall("port of the gateway 8080")
+        sure = [hit.confidence for hit in found]
+        self.assertEqual(sure, sorted(sure, reverse=True))
+        self.assertTrue(0.3 < sure[0] < 1, sure)
+        self.assertLess(memory.recall("gateway of mars colony seven")[0].confidence, sure[0] / 2)
+
+    def test_a_question_about_nothing_here_gets_nothing(self):
+        settings = {"retrieval": {"min_confidence": 0.0}}
+        for n in range(60):
+            self.open().remember(f"note {n}: the colour of boat {n * 7} is {n * 3} green")
+        asked = "which colour did Anna paint her kitchen walls in Lisbon last spring, Peter?"
+        self.assertEqual(self.open().recall(asked), [])
+        self.assertGreater(len(self.open(settings).recall(asked)), 0)
+        self.assertGreater(len(self.open().recall("colour of boat 7")), 0)
+
+    def test_words_of_another_than_the_one_asked_about_are_less_sure(self):
+        memory = self.open()
+        for text in ("Mel: I ran the charity race on Sunday", "Joe: I baked bread",
+                     "Joe: we saw the sea", "Mel: the cat sleeps"):
+            memory.remember(text, source="talk")
+        right = memory.recall("when did Mel run the charity race")[0]
+        wrong = memory.recall("when did Joe run the charity race")
+        best = max(hit.confidence for hit in wrong if "charity" in hit.content)
+        self.assertLess(best, right.confidence / 1.5)
+
+    def test_judge_grows_with_each_of_its_arguments_and_stays_between_0_and_1(self):
+        self.assertLess(h.judge(1, 4, 1), h.judge(2, 4, 2))
+        self.assertLess(h.judge(1, 4, 2), h.judge(1, 4, 1))
+        self.assertLess(h.judge(1, 4, 1, voice=-1), h.judge(1, 4, 1, voice=1))
+        self.assertLess(h.judge(1, 4, 1, beside=True), h.judge(1, 4, 1))
+        self.assertEqual((h.judge(0, 4, 1), h.judge(1, 0, 1), h.judge(0, 0, 0)), (0, 0, 0))
+        self.assertLess(h.judge(1e9, 1e-9, 1e9), 1.0 + 1e-12)
+
+
+class Days(Case):
+    """Days that a question names are read against the present, or the time that it gives."""
+
+    def test_spans_in_three_languages(self):
+        now = h.parse_time("2026-11-30T10:00:00")         # a Monday
+        spans = {"two weeks ago": ("11-13", "11-20"), "3 days ago": ("11-27", "11-28"),
+                 "vor zwei Wochen": ("11-13", "11-20"), "vor 3 Tagen": ("11-27", "11-28"),
+                 "letzte Woche": ("11-23", "11-30"), "last Friday": ("11-27", "11-28"),
+                 "letzten Montag": ("11-23", "11-24"), "last month": ("10-01", "11-01"),
+                 "上周五": ("11-27", "11-28"), "上个月": ("10-01", "11-01"),
+                 "两周前": ("11-13", "11-20"), "昨天": ("11-29", "11-30"),
+                 "the day before yesterday": ("11-28", "11-29"), "vorgestern": ("11-28", "11-29"),
+                 "this week": ("11-30", "12-07"), "一个月前": ("10-16", "11-16")}
+        for text, (first, last) in spans.items():
+            found = h.span_of(f"what about {text}?" if text.isascii() else text, now)
+            self.assertEqual([f"{day:%m-%d}" for day in found], [first, last], text)
+        self.assertEqual(h.span_of("去年", now)[0].year, 2025)
+        for text in ("no day", "ago", "weeks", "the last one", "一天", "todays", "vor Ort"):
+            self.assertIsNone(h.span_of(text, now), text)
+
+    def test_what_was_kept_then_comes_first(self):
+        memory, ids = self.open(), {}
+        for back in (40, 14, 1, 0):
+            self.now = NOON - timedelta(days=back)
+            ids[back] = memory.remember(f"we decided on plan {'abcd'[len(ids)]} for the boat").id
+        for asked, back in (("what did we decide two weeks ago", 14), ("昨天 plan", 1),
+                            ("what did we decide today", 0)):
+            self.assertEqual(memory.recall(asked)[0].id, ids[back], asked)
+        then = (NOON - timedelta(days=13)).isoformat()
+        self.assertEqual(memory.recall("plan of yesterday", now=then)[0].id, ids[14])
+        self.assertEqual(memory.recall("gestern")[0].id, ids[1])
+        with self.assertRaises(UsageError):
+            memory.recall("plan", now="soon")
+
+    def test_the_age_of_a_hit_is_said(self):
+        memory = self.open()
+        memory.remember("an old boat")
+        self.now = NOON + timedelta(days=9)
+        self.assertEqual(memory.recall("boat")[0].why["age_days"], 9)
+
+    def test_a_quoted_phrase_is_meant_to_the_letter(self):
+        self.assertEqual(h.phrases_of('say "Red Fish" or „blau“ and 「红 鱼」 “x”'),
+                         ["red fish", "blau", "红 鱼"])
+        memory = self.open()
+        memory.remember("fish fish red: the fish that is red is a red one")
+        exact = memory.remember("a red fish swims in a long and winding river far away").id
+        self.assertEqual(memory.recall('"red fish"')[0].id, exact)
+        self.assertEqual(memory.recall('"red fish"')[0].why["phrases"], ["red fish"])
 
 
 class Attacked(Case):

@@ -38,7 +38,8 @@ from hermes_lite import Config, HermesLite, tokenize_terms  # noqa: E402
 __all__ = ["ARMS", "SETS", "main"]
 DEPTH, CUTS = 100, (1, 3, 5, 10)
 FIRST = {"stop_words": False, "cues": False, "grams": 3, "bm25_k1": 1.5, "bm25_b": 0.75,
-         "neighbours": 0.0, "source_share": 0.0, "speaker": 0.0, "fusion": "rrf"}
+         "neighbours": 0.0, "source_share": 0.0, "speaker": 0.0, "spelling": False,
+         "phrase": 0.0, "dates": 0.0, "min_confidence": 0.0, "fusion": "rrf"}
 ARMS: dict[str, dict[str, object]] = {
     "fusion": {},                                        # as shipped
     "keywords": {"local_vector_weight": 0.0},
@@ -52,11 +53,16 @@ ARMS: dict[str, dict[str, object]] = {
     "without neighbours": {"neighbours": 0.0},
     "without source_share": {"source_share": 0.0},
     "without speaker": {"speaker": 0.0},
+    "without spelling": {"spelling": False},
+    "without phrase": {"phrase": 0.0},
+    "without dates": {"dates": 0.0},
+    "without abstention": {"min_confidence": 0.0},
     "grams 3": {"grams": 3},
     "b 0.75": {"bm25_b": 0.75},
     "k1 1.5": {"bm25_k1": 1.5},
     "vectors 0.1": {"local_vector_weight": 0.1},
-    "neighbours 0.2": {"neighbours": 0.2},
+    "neighbours 0.3": {"neighbours": 0.3},
+    "source_share 0.3": {"source_share": 0.3},
     "vectors 0.5": {"local_vector_weight": 0.5},
 }
 BASELINES = ("rank_bm25", "bm25s", "fts5")
@@ -222,7 +228,7 @@ def product(arm: str, root: Path, ids: dict[str, list[str]]) -> Iterator[Callabl
     """Yield one function that ranks text ids for a query: [(text id, score)]."""
     with HermesLite(root, config=settings(arm)) as memory:
         ask = memory.vsearch if arm == "vectors" else memory.recall
-        yield lambda query: [(name, hit.score) for hit in ask(query, top_k=DEPTH)
+        yield lambda query: [(name, hit.confidence) for hit in ask(query, top_k=DEPTH)
                              for name in ids[hit.id]]
 
 
@@ -288,7 +294,7 @@ def asked(group: Group, arm: str, ask: Callable, strangers: list[Question]) -> I
         found = ask(question.text)
         row = {"set": group.set, "group": group.name, "arm": arm, "id": question.id,
                "category": question.category, "ms": (time.perf_counter() - start) * 1e3,
-               "top": found[0][1] if found else 0.0}
+               "top": max((score for _, score in found), default=0.0)}
         names = list(dict.fromkeys(n for n, _ in found if n not in question.ignored))
         gold = [name for name in question.gold if name in source]
         if gold:
@@ -303,7 +309,7 @@ def asked(group: Group, arm: str, ask: Callable, strangers: list[Question]) -> I
         found = ask(question.text)
         yield {"set": group.set, "group": group.name, "arm": arm, "id": question.id,
                "category": question.category, "level": "stranger",
-               "top": found[0][1] if found else 0.0}
+               "top": max((score for _, score in found), default=0.0)}
 
 
 def run_group(job: tuple[Group, list[str], str, list[Question]]) -> tuple[list[dict], dict]:
@@ -370,12 +376,16 @@ def auc(good: list[float], bad: list[float]) -> float:
 
 
 def summary(found: list[dict]) -> dict[str, dict]:
-    """Means by set, level, arm and category; `all` leaves adversarial questions out."""
+    """Means by set, level, arm and category.
+
+    `all` leaves adversarial questions out, whose marked text is a bait; `marked` counts them.
+    """
     cells: dict[tuple, list[dict]] = defaultdict(list)
     for row in found:
         if row["level"] != "stranger":
             place = row["set"], row["level"], row["arm"]
             cells[*place, row["category"]].append(row)
+            cells[*place, "marked"].append(row)
             if row["category"] != "adversarial":
                 cells[*place, "all"].append(row)
     out: dict[str, dict] = {}
@@ -387,7 +397,11 @@ def summary(found: list[dict]) -> dict[str, dict]:
 
 
 def abstention(found: list[dict]) -> dict[str, dict[str, float]]:
-    """Area under the curve of the best hit's score: answerable against not, by arm."""
+    """What the best hit's confidence (a baseline's score) tells of a question, by arm.
+
+    Area under the curve, answerable against adversarial and against strangers' questions, and
+    how many of each got no answer at all.
+    """
     result = {}
     for arm in dict.fromkeys(row["arm"] for row in found if row["set"] == "locomo"):
         tops: dict[str, list[float]] = defaultdict(list)
@@ -397,7 +411,8 @@ def abstention(found: list[dict]) -> dict[str, dict[str, float]]:
                         if row["category"] == "adversarial" else "answerable")
                 tops[kind].append(row["top"])
         result[arm] = {kind: auc(tops["answerable"], tops[kind])
-                       for kind in ("adversarial", "stranger")}
+                       for kind in ("adversarial", "stranger")} | {
+            f"{kind} empty": mean(top == 0 for top in values) for kind, values in tops.items()}
     return result
 
 

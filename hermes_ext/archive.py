@@ -59,7 +59,9 @@ _CHUNK = 4_096                       # rows read at a time
 _SCHEMA = """
 CREATE TABLE memory (seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,
                      doc INTEGER NOT NULL UNIQUE, mark BLOB NOT NULL, accesses INTEGER NOT NULL,
-                     source TEXT, long INTEGER NOT NULL, entry TEXT NOT NULL);
+                     made TEXT NOT NULL, source TEXT, long INTEGER NOT NULL,
+                     entry TEXT NOT NULL);
+CREATE INDEX memory_made ON memory (made);
 CREATE INDEX memory_mark ON memory (mark);
 CREATE INDEX memory_accesses ON memory (accesses) WHERE accesses > 0;
 CREATE INDEX memory_long ON memory (doc) WHERE long;
@@ -108,8 +110,13 @@ def _made(db: sqlite3.Connection) -> sqlite3.Connection:
     return db
 
 
+def _whole(text: str) -> str:
+    """Replace lone surrogates, which SQLite does not take as text."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def _tag(tag: str) -> str:
-    return normalise(tag).encode("utf-8", "replace").decode()
+    return _whole(normalise(tag))
 
 
 def _model(vectorizer: Vectorizer) -> str:
@@ -380,15 +387,15 @@ class ArchiveStore:
             self._search.retire(old[1], json.loads(old[2])["content"])
             self._row("DELETE FROM vector WHERE seq=?", old[0])
         doc = old[1] if same else self._search.add(text)
-        source = memory.source and memory.source.encode("utf-8", "replace").decode()
-        values = doc, core._fact_mark(text), memory.access_count, source, len(normalise(
-            text)) > core.LONG_TEXT, entry, memory.id
+        values = (doc, core._fact_mark(text), memory.access_count, _whole(memory.created_at),
+                  memory.source and _whole(memory.source),
+                  len(normalise(text)) > core.LONG_TEXT, entry, memory.id)
         if old:
-            self._row("UPDATE memory SET doc=?, mark=?, accesses=?, source=?, long=?, entry=? "
-                      "WHERE id=?", *values)
+            self._row("UPDATE memory SET doc=?, mark=?, accesses=?, made=?, source=?, long=?, "
+                      "entry=? WHERE id=?", *values)
         else:
-            self._row("INSERT INTO memory (doc, mark, accesses, source, long, entry, id) "
-                      "VALUES (?, ?, ?, ?, ?, ?, ?)", *values)
+            self._row("INSERT INTO memory (doc, mark, accesses, made, source, long, entry, id) "
+                      "VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *values)
         self._heat(doc, memory.access_count)
         if old and not same:
             self._cool(old[1])
@@ -522,6 +529,19 @@ class ArchiveStore:
             return core.rank_words(
                 self._search.words, query, k, self.config["retrieval"], accept=accept,
                 boost=self._boosts(), source=self._source)
+
+    @_mended
+    def ceiling(self, query: str) -> float:
+        """Return the keyword score of a memory that would hold every word of *query*."""
+        with self._reading():
+            return self._search.words.ceiling(query)
+
+    @_mended
+    def made_between(self, first: datetime, last: datetime) -> list[str]:
+        """Return the ids of memories whose created_at lies in [first, last), newest first."""
+        return [i for i, in self._db().execute(
+            "SELECT id FROM memory WHERE made >= ? AND made < ? ORDER BY substr(made, 1, 25) "
+            "DESC, id DESC", (core.iso(first), core.iso(last)))]
 
     def _source(self, memory_id: str) -> object:
         known = self._search.names.sources

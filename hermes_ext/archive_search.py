@@ -541,8 +541,10 @@ class _Search(core._Find):
                 score += term.weight * self.parts.part(tf, length)
         return score
 
-    def scores(self, docs: Iterable[int]) -> dict[int, float]:
-        return {doc: self.score(doc) for doc in sorted(docs)}
+    def parts_of(self, docs: Iterable[int]) -> dict[int, list[float]]:
+        return {doc: [term.weight * self.parts.part(tf, self.lengths[doc])
+                      if (tf := term.docs.tf(doc)) else 0.0 for term in self.terms]
+                for doc in sorted(docs)}
 
 
 class _Words(BM25Index):
@@ -552,7 +554,8 @@ class _Words(BM25Index):
     def __init__(self, tables: SearchTables) -> None:
         how = tables.how
         super().__init__(float(how["bm25_k1"]), float(how["bm25_b"]), tables.tokenize,
-                         narrow=core.query_terms if how["stop_words"] else list)
+                         narrow=core.query_terms if how["stop_words"] else list,
+                         spelling=bool(how["spelling"]))
         self.tables, self._keys, self._docs = tables, tables.names, _Docs(tables)
         self._lengths: array | None = None
         self._held: dict[str, _List | None] = {}
@@ -565,6 +568,14 @@ class _Words(BM25Index):
             self._lengths = self._read_lengths()
         self._held, self._total, self._shortest = {}, self.tables.total, self.tables.shortest
         return super().search(query, k, **how)
+
+    def ceiling(self, query: str) -> float:
+        self._held = {}
+        return super().ceiling(query)
+
+    def _slip(self, term: str) -> str | None:
+        self._hold(core._slips(term) if 4 < len(term) < 40 else ())
+        return super()._slip(term)
 
     def in_context(self, query: str, found: Sequence[tuple[str, float]], **how: object) -> list:
         names = self.tables.names

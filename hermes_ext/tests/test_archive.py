@@ -172,7 +172,10 @@ class TestContract(Case):
             lambda s: len(s), lambda s: [*s.ids()],
             lambda s: [s.is_taken(i) for i in known[:5] + ["other"]],
             lambda s: s.forgotten(text), lambda s: known and s.get(known[-1]).entry(),
-            lambda s: s.missing_vectors(vectorizer)]
+            lambda s: s.missing_vectors(vectorizer),
+            lambda s: s.ceiling(query), lambda s: s.ceiling("Grafanna databse 合同"),
+            lambda s: s.search_words("Grafanna serveer", 5, accept=None),
+            lambda s: s.made_between(START, START + (self.now - START) / 2)]
         draw_name = draw.choice(NAMES)
         for store in stores:
             store.refresh()
