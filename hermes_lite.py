@@ -534,7 +534,8 @@ DEFAULTS: dict[str, dict[str, object]] = {
     "security": {"redact_patterns": list(BASE_PATTERNS), "personal_numbers": "off",
                  "tag_blacklist": ["password", "passwd", "passphrase", "token", "secret",
                                    "credential", "密码", "口令", "密钥", "Passwort", "Kennwort"]},
-    "storage": {"max_text_chars": 100_000, "lock_timeout_seconds": 10.0, "backups_kept": 7},
+    "storage": {"backend": "files", "max_text_chars": 100_000, "lock_timeout_seconds": 10.0,
+                "backups_kept": 7},
     "encryption": {"markdown": True},
     "vectors": {"backend": "auto", "url": None, "model": None, "timeout_seconds": 20.0,
                 "cooldown_seconds": 600.0},
@@ -546,6 +547,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
 _CHOICES = {
     "retrieval.fusion": ("minmax", "rrf"),
     "security.personal_numbers": ("off", "redact", "hash"),
+    "storage.backend": ("files", "archive"),
     "vectors.backend": ("auto", "local", "jina", "siliconflow"),
     "rerank.backend": ("auto", "off", "siliconflow"),
     "digest.backend": ("auto", "rules", "llm"),
@@ -639,7 +641,7 @@ def _read_env(path: Path, notices: list[str]) -> dict[str, str]:
     return found
 
 
-_SHIPPED_CRC = 0x599899b2         # of the shipped config.yaml, which says what DEFAULTS says
+_SHIPPED_CRC = 0xcca12c11         # of the shipped config.yaml, which says what DEFAULTS says
 
 
 def _read_yaml(path: Path, notices: list[str]) -> dict[str, dict[str, object]]:
@@ -1975,13 +1977,16 @@ class BitSlices:
 
     def pick(self, tally: list[tuple], needs: Iterable[tuple[int | None, int]]) -> int:
         """Return the documents that, for one (bucket, k) of *needs*, are in it and count k."""
-        found, needs = 0, list(needs)
+        found, wanted = 0, {}
+        for bucket, k in needs:
+            wanted.setdefault(k, []).append(bucket)
         for start, size, row_of, digits in tally:
             part = 0
-            for bucket, k in needs:
-                row = (1 << size) - 1 if bucket is None else row_of(bucket)
-                if row and k < 1 << len(digits):
-                    part |= row & _reach(digits, k, row)
+            for k, buckets in wanted.items():
+                row = 0
+                for bucket in buckets if k < 1 << len(digits) else ():
+                    row |= (1 << size) - 1 if bucket is None else row_of(bucket)
+                part |= row and row & _reach(digits, k, row)
             found |= part << start
         return found & ~self._dead
 
@@ -2170,7 +2175,8 @@ class DuplicateIndex:
             return found
         # Long texts of one language share their pairs: only common runs are worth a ratio.
         runs = {mine[i:i + 8] for i in range(len(mine) - 7)} if len(mine) > 300 else set()
-        for key in self.candidates(text)[:-3 * most - 1:-1]:
+        for doc in [*self._candidates(mine)][:-3 * most - 1:-1]:
+            key = self._roster.keys[doc]
             theirs = normalise(get_text(key))
             if runs and sum(theirs[i:i + 8] in runs for i in range(len(theirs))) < len(runs) // 4:
                 continue
@@ -3147,7 +3153,7 @@ class BM25Index:
         terms = self._weigh(query)
         if not terms or (k is not None and k < 1):
             return []
-        find = _Find(self, terms, accept, boost or {})
+        find = self._finder(self, terms, accept, boost or {})
         found = find.all() if k is None else find.best(k)
         return [(self._keys[doc], score) for score, doc in sorted(found, reverse=True)]
 
@@ -3174,7 +3180,7 @@ class BM25Index:
                 if other not in where and self._is_alive(other) and source(
                         self._keys[other]) == mine:
                     where[other] = mine
-        parts = _Find(self, self._weigh(query), None, {}).parts_of(where)
+        parts = self._finder(self, self._weigh(query), None, {}).parts_of(where)
         own = {**{doc: sum(row) for doc, row in parts.items()}, **own}
         numbers = map(self._number, _labels(tokenize_terms(query)))
         said = [self._list(number) for number in numbers if number is not None]
@@ -3486,6 +3492,9 @@ class _Find:
             if term.number in counts:
                 score += term.weight * self.parts.part(counts[term.number], self.lengths[doc])
         return score
+
+
+BM25Index._finder = _Find                    # an index whose lists lie elsewhere has its own
 
 
 # =============================================================================
@@ -4341,6 +4350,8 @@ class Store(Protocol):
     """
     root: Path
     notices: list[str]
+    cipher: Cipher | None
+    progress: Callable[[str, int, int], None] | None
 
     def get(self, memory_id: str) -> Memory | None: ...
     def __iter__(self) -> Iterator[Memory]: ...
@@ -4366,7 +4377,12 @@ class Store(Protocol):
     def tagged(self, tags: Sequence[str]) -> list[str]: ...
     def mentions(self, queries: Sequence[str]) -> list[str]: ...
     def graph(self, *, rebuild: bool = False) -> GraphStore: ...
+    def containing(self, text: str) -> list[str]: ...
     def write(self, name: str, data: bytes) -> Path: ...
+    def read(self, name: str) -> bytes | None: ...
+    def holding(self, memory_id: str) -> list[str]: ...
+    def describe_rooms(self) -> None: ...
+    def sizes(self) -> dict[str, int]: ...
     def close(self) -> None: ...
 
 
@@ -4604,12 +4620,38 @@ class TagIndex:
                 if len(wanted) == 1 or wanted <= self._of[memory_id][1]]
 
 
+def tomb_mark(key: str, text: str) -> str:
+    """Return the keyed hash under which a removed text is known; the text is not kept.
+
+    Texts of the same `facts` share it: marks, case and fillers do not count, 1.5 and 15 do.
+    """
+    words = " ".join(facts(text)) or normalise(text)
+    return hmac.new(key.encode(), words.encode("utf-8", "replace"),
+                    hashlib.sha256).hexdigest()[:40]
+
+
 class GramIndex(SparseIndex):
     """The local vectors of all memories: what is added is a text."""
     _local = LocalHashVectorizer()
 
     def add(self, key: str, text: str) -> None:
         super().add(key, self._local.embed_query(text))
+
+
+def rank_words(index: BM25Index, query: str, k: int, how: Mapping[str, Any], *,
+               accept: Callable[[str], bool] | None, boost: Mapping[str, float],
+               source: Callable[[str], object]) -> list[tuple[str, float]]:
+    """Rank by BM25 and by what stands beside: `search_words` of every store.
+
+    *how* is the section retrieval of the config, *source* tells the source of an id.
+    """
+    found = index.search(query, k, accept=accept, boost=boost)
+    if not found or not (how["neighbours"] or how["source_share"] or how["speaker"]):
+        return found
+    return index.in_context(
+        query, found, neighbours=how["neighbours"], share=how["source_share"],
+        speaker=how["speaker"], source=lambda memory_id: None if accept and not accept(
+            memory_id) else source(memory_id))[:k]
 
 
 class FileStore:
@@ -4829,17 +4871,11 @@ class FileStore:
             self._do(["lift", mark])
 
     def _mark(self, text: str) -> str:
-        """Return the keyed hash under which a removed text is known; the text is not kept.
-
-        Texts of the same `facts` share it: marks, case and fillers do not count, 1.5 and 15 do.
-        """
         self._find_tomb_key()
         if not self._tomb_key:                     # on the disk before the first hash is
             self._tomb_key = os.urandom(32).hex()
             write_atomic(self.root / "tombstones.json", self._tombs_file())
-        words = " ".join(facts(text)) or normalise(text)
-        return hmac.new(self._tomb_key.encode(), words.encode("utf-8", "replace"),
-                        hashlib.sha256).hexdigest()[:40]
+        return tomb_mark(self._tomb_key, text)
 
     def _find_tomb_key(self) -> None:
         """Read the key where another process has made it since index.json was read."""
@@ -4887,16 +4923,9 @@ class FileStore:
     def search_words(self, query: str, k: int, *,
                      accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
         """Rank by BM25 and by what stands beside; hot memories count hot_boost times."""
-        how = self.config["retrieval"]
-        boost = dict.fromkeys(self._hot, float(how["hot_boost"]))
-        index = self._parts["words"].open(self)
-        found = index.search(query, k, accept=accept, boost=boost)
-        if not found or not (how["neighbours"] or how["source_share"] or how["speaker"]):
-            return found
-        return index.in_context(
-            query, found, neighbours=how["neighbours"], share=how["source_share"],
-            speaker=how["speaker"], source=lambda memory_id: None if accept and not accept(
-                memory_id) else self._source(memory_id))[:k]
+        boost = dict.fromkeys(self._hot, float(self.config["retrieval"]["hot_boost"]))
+        return rank_words(self._parts["words"].open(self), query, k, self.config["retrieval"],
+                          accept=accept, boost=boost, source=self._source)
 
     def ceiling(self, query: str) -> float:
         """Return the keyword score of a memory that would hold every word of *query*."""
@@ -4995,6 +5024,12 @@ class FileStore:
             part.open(self)
             part.save(self.cipher)
         return part.open(self)
+
+    def containing(self, text: str) -> list[str]:
+        """Return the ids in whose text *text* stands as it is, inside words too, newest first."""
+        wanted = normalise(text)
+        return [memory_id for memory_id in reversed(self._rows)
+                if wanted and wanted in normalise(self.text(memory_id))]
 
     # -- reading ------------------------------------------------------------
 
@@ -5889,8 +5924,8 @@ class HermesLite:
         self.config = config or load_config(self.root)
         check_rules(self._own_rules())
         self._clock, self._mutex = clock, threading.RLock()
-        self.store = store if store is not None else FileStore(
-            self.root, self.config, cipher=get_encryption(self.root, self.config), clock=clock)
+        self.store = store if store is not None else make_store(
+            self.root, self.config, clock=clock)
         self.notices = self.config.notices + self.store.notices
         self.store.notices = self.notices
         self.breaker = CircuitBreaker(
@@ -6935,6 +6970,15 @@ def load_systems(memory: HermesLite) -> list[object]:
             _known(key, [p.name for p in known], f"config.yaml: systems.{name}")
         made.append(make(memory, **(settings or {})))
     return made
+
+
+def make_store(root: Path, config: Config, *,
+               clock: Callable[[], datetime] = utc_now) -> Store:
+    """Open the store that storage.backend names; a lone memory_archive.db names itself."""
+    alone = (root / "memory_archive.db").exists() and not (root / "index.json").exists()
+    if config["storage"]["backend"] == "archive" or alone:
+        return import_system("archive").open_store(root, config, clock=clock)
+    return FileStore(root, config, cipher=get_encryption(root, config), clock=clock)
 
 
 def make_vectorizer(name: str, config: Config) -> Vectorizer:

@@ -622,7 +622,7 @@ class YamlSettings(Case):
                  "did you mean 'vectors'"),
                 ("retrieval:\n\n  hot_bost: 1.2\n", ":3: unknown key 'hot_bost'; did you mean "
                  "'hot_boost'"),
-                ("storage:\n  zzz: 1\n", ":2: unknown key 'zzz'; known: max_text_chars"),
+                ("storage:\n  zzz: 1\n", ":2: unknown key 'zzz'; known: backend, max_text_chars"),
                 ("retrieval:\n\thot_boost: 1\n", ":2: .*indent with blanks"),
                 ("retrieval: [1\n", ":2: "), ("- a\n", ":1: this is not a list of sections"),
                 ("retrieval: 5\n", ":1: 'retrieval' needs indented keys"),
