@@ -66,7 +66,7 @@ import time
 import unicodedata
 import zlib
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -1982,7 +1982,7 @@ class DuplicateIndex:
     WIDTH = 2_048
 
     def __init__(self) -> None:
-        self._roster, self._marks = _Roster(), bytearray()
+        self._roster, self._marks, self._bags = _Roster(), bytearray(), bytearray()
         self._slices = BitSlices(self.WIDTH + _GRADES)
 
     def __contains__(self, key: str) -> bool:
@@ -1991,9 +1991,11 @@ class DuplicateIndex:
     def add(self, key: str, text: str) -> None:
         """Add *text* under *key*; a key that is there already is replaced and becomes newest."""
         self.remove(key)
-        size, buckets = _pair_buckets(normalise(text), self.WIDTH)
+        plain = normalise(text)
+        size, buckets = _pair_buckets(plain, self.WIDTH)
         self._slices.add(self._roster.add(key), (*buckets, self.WIDTH + _grade(size)))
         self._marks += _fact_mark(text)
+        self._bags += _bag(plain)
 
     def remove(self, key: str) -> None:
         """Forget *key*; an unknown key is no error."""
@@ -2001,6 +2003,7 @@ class DuplicateIndex:
         if doc is not None:
             self._slices.remove(doc)
             self._marks[8 * doc:8 * doc + 8] = bytes(8)
+            self._bags[32 * doc:32 * doc + 32] = bytes(32)
 
     def candidates(self, text: str) -> list[str]:
         """Return all keys whose text may reach 0.85 (none is missed), oldest first."""
@@ -2048,14 +2051,23 @@ class DuplicateIndex:
             return found
         # Long texts of one language share their pairs: only common runs are worth a ratio.
         runs = {mine[i:i + 8] for i in range(len(mine) - 7)} if len(mine) > 300 else set()
-        for key in self.candidates(text)[:-3 * most - 1:-1]:
-            theirs = normalise(get_text(key))
+        for doc in itertools.islice(self._alike(mine), 3 * most):
+            theirs = normalise(get_text(self._roster.keys[doc]))
             if runs and sum(theirs[i:i + 8] in runs for i in range(len(theirs))) < len(runs) // 4:
                 continue
             if (len(found) < most and _ratio_bound(mine, theirs) >= DUPLICATE_RATIO
                     and _ratio(mine, theirs) >= DUPLICATE_RATIO):
-                found.append(key)
+                found.append(self._roster.keys[doc])
         return found
+
+    def _alike(self, mine: str) -> Iterator[int]:
+        """Yield candidates whose characters, in 32 groups, are nearly the same; newest first."""
+        bag, bags = _bag(mine), self._bags
+        for doc in [*self._candidates(mine)][:-301:-1]:
+            theirs = bags[32 * doc:32 * doc + 32]
+            both, apart = sum(bag) + sum(theirs), sum(map(abs, map(operator.sub, bag, theirs)))
+            if not any(theirs) or apart <= (1 - DUPLICATE_RATIO) * both + 1e-6:
+                yield doc
 
     def _marked(self, mark: bytes) -> Iterator[int]:
         at = self._marks.find(mark)
@@ -2065,18 +2077,20 @@ class DuplicateIndex:
             at = self._marks.find(mark, at + 1)
 
     def dump(self) -> bytes:
-        """Return the index as bytes, about 310 a text; a removed one leaves an empty place."""
-        return _pack(self._roster.dump(), bytes(self._marks), self._slices.dump())
+        """Return the index as bytes, about 340 a text; a removed one leaves an empty place."""
+        return _pack(self._roster.dump(), bytes(self._marks), bytes(self._bags),
+                     self._slices.dump())
 
     @classmethod
     def load(cls, buffer: bytes) -> "DuplicateIndex":
         """Return an index over *buffer* (bytes or a map), which must outlive it."""
-        self, (keys, marks, slices) = cls(), _unpack(buffer, 3)
-        self._roster, self._marks = _Roster(keys), bytearray(marks)
+        self, (keys, marks, bags, slices) = cls(), _unpack(buffer, 4)
+        self._roster, self._marks, self._bags = _Roster(keys), bytearray(marks), bytearray(bags)
         self._slices = BitSlices.load(slices)
         return self
 
 
+@functools.lru_cache(maxsize=4)
 def _pair_buckets(text: str, width: int) -> tuple[int, set[int]]:
     """Return (size, buckets) of a normalised text: characters, or sampled pairs when long."""
     if len(text) > LONG_TEXT:
@@ -2091,16 +2105,49 @@ def _pair_buckets(text: str, width: int) -> tuple[int, set[int]]:
     return max(1, len(text)), buckets
 
 
+def _bag(text: str) -> bytes:
+    """Count a normalised text's characters in 32 groups, up to 255 each; of a long one: zeros."""
+    if len(text) > LONG_TEXT:
+        return bytes(32)
+    groups = text.encode("utf-16-le", "surrogatepass")[::2].translate(_GROUPS)
+    return bytes(min(255, groups.count(group)) for group in range(32))
+
+
+_GROUPS = bytes(byte & 31 for byte in range(256))
+
+
 def _ratio_bound(a: str, b: str) -> float:
-    """Return what the ratio cannot exceed, by shared characters and by shared pairs."""
+    """Return what the ratio cannot exceed: by shared characters, and by those in common order."""
     if a == b or max(len(a), len(b)) > LONG_TEXT:
         return 1.0
-    both = len(a) + len(b)
-    bound = 2 * sum((Counter(a) & Counter(b)).values()) / both
-    if bound < DUPLICATE_RATIO:
-        return bound
-    pairs = sum((Counter(zip(a, a[1:])) & Counter(zip(b, b[1:]))).values())
-    return min(bound, ((pairs + 1) / both + 1) / 1.5)
+    both, (letters, counts) = len(a) + len(b), _counted(a)
+    bound = 2 * sum(map(min, counts, map(b.count, letters))) / both
+    return bound if bound < DUPLICATE_RATIO else min(bound, 2 * _common(a, b) / both)
+
+
+@functools.lru_cache(maxsize=4)
+def _counted(text: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    return tuple(zip(*Counter(text).items())) or ((), ())
+
+
+def _common(a: str, b: str) -> int:
+    """Return the length of the longest common subsequence; no matching blocks hold more.
+
+    Bit by bit for all of *a* at once (Hyyrö 2004): a bit of `rest` is 0 where a match ends.
+    """
+    rest, places = (1 << len(a)) - 1, _places(a)
+    for c in b:
+        if hits := rest & places.get(c, 0):
+            rest = rest + hits | rest - hits
+    return len(a) - (rest & (1 << len(a)) - 1).bit_count()
+
+
+@functools.lru_cache(maxsize=4)
+def _places(text: str) -> dict[str, int]:
+    places: dict[str, int] = {}
+    for at, c in enumerate(text):
+        places[c] = places.get(c, 0) | 1 << at
+    return places
 
 
 # Facts: two texts state the same when their words agree one by one, apart from what is listed
@@ -2133,14 +2180,12 @@ def _read_words(text: str) -> list[tuple[str, str]]:
     """Return (canonical word, word as written) for each word that says something."""
     text = _compiled(r"(?i)n['’]t\b|(?<=can)not\b").sub(" not", _unicode(text))
     text = _compiled(r"(?i)(?<=\w)['’](?:s|re|m)\b").sub("", text)
-    words = []
-    for raw in _compiled(
-            r"(?:(?<![^\s(:=])-)?\d+(?:[.:,/-]\d+)*|[零〇一二三四五六七八九十百千万亿两]+"
-            f"|使用|采用|星期|礼拜|非常|已经|[{_CJK}]|[^\\W\\d_{_CJK}]+|[^\\w\\s]").findall(text):
-        word = _canonical(raw)
-        if word:
-            words.append((word, raw))
-    return words
+    found = _compiled(_FACT).findall(text)
+    return [pair for pair in zip(map(_canonical, found), found) if pair[0]]
+
+
+_FACT = (r"(?:(?<![^\s(:=])-)?\d+(?:[.:,/-]\d+)*|[零〇一二三四五六七八九十百千万亿两]+"
+         f"|使用|采用|星期|礼拜|非常|已经|[{_CJK}]|[^\\W\\d_{_CJK}]+|[^\\w\\s]")
 
 
 @functools.lru_cache(maxsize=20_000)
@@ -2232,11 +2277,13 @@ def _is_slip(a: str, b: str) -> bool:
         vowel and a[i + 1:] == b[i + 1:])
 
 
+@functools.lru_cache(maxsize=4)
 def _fact_mark(text: str) -> bytes:
     words = "\n".join(_outline(word) for word in facts(text))
     return hashlib.blake2b(words.encode("utf8", "replace"), digest_size=8).digest()
 
 
+@functools.cache
 def _negations() -> frozenset[str]:
     return frozenset("not no never without none neither nor nobody cannot 不 没 無 无 未 勿 别 非 "
                      "nicht kein nie niemals ohne weder".split())
@@ -2384,6 +2431,7 @@ _NUMBER = (
     r"minuten|h|hours?|stunden|days?|tage|weeks?|months?|years?|[kmgt]i?b|[km]|euros?|eur|usd|"
     r"dollars?)\b|[%°$€£¥元秒天年个万亿点时])?|"
     r"[零〇一二两三四五六七八九十百千万亿]{1,12}(?=[点元天秒时年万亿]|$)")
+_VALUE = f"(?P<date>{_DATE})|(?P<number>{_NUMBER})"
 _IDIOM = (
     r"\b(?:do not|don['’]t|never) (?:forget|hesitate)(?: to)?\b|\bnot only\b|\bno (?:problem|"
     r"matter)\b|别忘了?|不要忘记?|勿忘|不[仅但断错过同久]|(?:特|区|级|类|性)别|别人|未来|无[线锡]|非常|"
@@ -2424,15 +2472,15 @@ def _statement(sentence: str) -> _Statement:
 
     def note(match: re.Match) -> str:
         ends = not match.string[match.end():].strip(" .,)")
-        before = facts(match.string[:match.start()])
-        if ends or len(before) > 1 + (max(before, default="") > "\u2e7f"):
+        if ends or _has_subject(match.string[:match.start()]):
             values.append((match.lastgroup, *facts(match[0])))
             return " "
         return f" {match[0].replace(' ', '')} "
-    text = _compiled(f"(?P<date>{_DATE})|(?P<number>{_NUMBER})").sub(note, text)
+    text = _compiled(_VALUE).sub(note, text)
     frame, tail, sign, denied = {}, set(), -1 if offs % 2 else 1, False
+    negations = _negations()
     for word, raw in _read_words(text):
-        if word in _negations():
+        if word in negations:
             sign, denied = -sign, True
         elif word not in _NEUTRAL:
             frame.setdefault(word, raw)
@@ -2440,6 +2488,14 @@ def _statement(sentence: str) -> _Statement:
                 tail.add(word)
     return _Statement(frame, sign, bool(offs + ons), bool(changes), frozenset(values),
                       frozenset(tail))
+
+
+def _has_subject(text: str) -> bool:
+    """Tell whether words enough stand before a value: two, or three where they are CJK."""
+    words = facts(text[:30])
+    if len(words) <= 3 and len(text) > 30:         # the last one may be cut
+        words = facts(text)
+    return len(words) > 1 + (max(words, default="") > "\u2e7f")
 
 
 def _contradict(a: _Statement, b: _Statement) -> bool:
@@ -2463,6 +2519,188 @@ def _is_within(inner: Iterable[str], outer: Iterable[str]) -> bool:
     # A German compound holds its parts: Frist is within Projektfrist.
     return all(any(word == other or len(word) > 3 and word in other for other in outer)
                for word in inner)
+
+
+class ConflictIndex:
+    """Finds the texts that may contradict a new one, without reading the others.
+
+    It keeps hashes of what `find_conflicts` has to meet in the other text: names taken up or
+    given up, the words and values of each sentence. None is missed; some found are none.
+    """
+
+    WIDTH, FLAGS, MOST = 1_024, 64, 20
+
+    def __init__(self) -> None:
+        self._roster, self._slices = _Roster(), BitSlices(self.WIDTH + self.FLAGS)
+        self._hashes, self._ends = bytearray(), array("I")     # of 4 bytes; their end by document
+        self._known: set[int] = set()
+        self._sentences = array("I")               # whose each sentence in the slices is
+
+    def add(self, key: str, text: str) -> None:
+        """Add *text* under *key*; a key that is there already is replaced and becomes newest."""
+        self.remove(key)
+        doc, (hashes, sentences) = self._roster.add(key), _conflict_marks(text)
+        self._hashes += hashes.tobytes()
+        self._ends.append(len(self._hashes) // 4)
+        self._known.update(hashes)
+        for buckets in sentences:
+            self._slices.add(len(self._sentences), buckets)
+            self._sentences.append(doc)
+
+    def remove(self, key: str) -> None:
+        """Forget *key*; an unknown key is no error."""
+        doc = self._roster.remove(key)
+        if doc is not None:                        # in `_known` they stay, and find nobody
+            start, end = self._ends[doc - 1] if doc else 0, self._ends[doc]
+            self._hashes[4 * start:4 * end] = bytes(4 * (end - start))
+            for sentence in range(bisect_left(self._sentences, doc),
+                                  bisect_left(self._sentences, doc + 1)):
+                self._slices.remove(sentence)
+
+    def candidates(self, text: str) -> list[str]:
+        """Return the keys whose text may conflict, newest first; of a common name the newest."""
+        met = {_crc("name", -sign, entity) for entity, sign, *_ in _claims(text)} & self._known
+        bits = 0
+        for sentence in _statements(text):
+            found, more = self._against(_statement(sentence))
+            met |= found
+            bits |= more
+        docs = {self._sentences[sentence] for sentence in _documents(bits)}
+        docs = docs.union(*map(self._holders, met))
+        return [self._roster.keys[doc] for doc in sorted(docs, reverse=True)
+                if self._roster.keys[doc]]
+
+    def _against(self, mine: _Statement) -> tuple[set[int], int]:
+        """Return hashes, and a bitmap of sentences, of what `_contradict` asks, rule by rule."""
+        words, values, known, bits = [*mine.frame], _values_tag(mine), self._known, 0
+        if mine.stated:
+            met = {_crc("state", -mine.sign, values, *sorted(words))} & known
+        elif mine.sign < 0:
+            met = _chains(_crc("yes", values), words, known)
+        else:
+            met = set()
+            if _chains(_crc("no", values), words, known):
+                bits = self._with_all(words, f"no {values}")
+        if mine.values and words:
+            kinds = _kinds_tag(mine)
+            met |= {_crc("same", kinds, *sorted(words))} & known
+            met |= _chains(_crc("new", kinds), words, known, inside=True)
+            bits |= self._with_all(words, kinds) if mine.changed else 0
+        return met, bits
+
+    def _with_all(self, words: Iterable[str], flag: str) -> int:
+        buckets = _word_buckets(words, self.WIDTH, asked=True)
+        buckets.add(self.WIDTH + _crc(flag) % self.FLAGS)
+        return self._slices.at_least(buckets, len(buckets))
+
+    def _holders(self, wanted: int) -> list[int]:
+        found, sought = [], array("I", (wanted,)).tobytes()
+        at = self._hashes.rfind(sought)
+        while at >= 0 and len(found) < self.MOST:
+            if at % 4 == 0:
+                found.append(bisect_right(self._ends, at // 4))
+            at = self._hashes.rfind(sought, 0, at + 3)
+        return found
+
+    def dump(self) -> bytes:
+        """Return the index as bytes, about 400 a text; nothing of what was removed."""
+        return _pack(self._roster.dump(), self._slices.dump(), self._ends.tobytes(),
+                     bytes(self._hashes), self._sentences.tobytes())
+
+    @classmethod
+    def load(cls, buffer: bytes) -> ConflictIndex:
+        """Return an index over *buffer* (bytes or a map), which must outlive it."""
+        self, (keys, slices, ends, hashes, sentences) = cls(), _unpack(buffer, 5)
+        self._roster, self._slices = _Roster(keys), BitSlices.load(slices)
+        self._hashes, self._known = bytearray(hashes), set(hashes.cast("I"))
+        self._ends.frombytes(ends)
+        self._sentences.frombytes(sentences)
+        return self
+
+
+@functools.lru_cache(maxsize=8)
+def _conflict_marks(text: str) -> tuple[array[int], list[set[int]]]:
+    """Return what `ConflictIndex` keeps of a text: hashes, and buckets of some sentences."""
+    hashes = {_crc("name", sign, entity) for entity, sign, *_ in _claims(text)}
+    sentences = []
+    for one in map(_statement, _statements(text)):
+        words, values, kinds, flags = [*one.frame], _values_tag(one), _kinds_tag(one), []
+        if one.stated:
+            hashes.add(_crc("state", one.sign, values, *sorted(words)))
+        elif one.sign > 0:
+            hashes.update(_chain(_crc("yes", values), words))
+        else:
+            hashes.update(_chain(_crc("no", values), one.tail))
+            flags.append(f"no {values}")
+        if one.values and words:
+            hashes.add(_crc("same", kinds, *sorted(words)))
+            flags.append(kinds)
+            if one.changed:
+                tag = _crc("new", kinds)
+                hashes.update((*_chain(tag, words, most=20), *(_crc(tag, word) for word in words)))
+        if flags:
+            sentences.append(_word_buckets(words, ConflictIndex.WIDTH).union(
+                ConflictIndex.WIDTH + _crc(flag) % ConflictIndex.FLAGS for flag in flags))
+    return array("I", sorted(hashes)), sentences
+
+
+def _values_tag(one: _Statement) -> str:
+    """Equal where two statements give the same values."""
+    return repr(sorted(one.values)) if one.values else ""
+
+
+def _kinds_tag(one: _Statement) -> str:
+    """Equal where two statements may differ in one value: of one sign, and kind by kind."""
+    return f"{one.sign} {sorted(value[0] for value in one.values)}"
+
+
+def _crc(tag: object, *words: object) -> int:
+    return zlib.crc32(f"{tag}\0{words}".encode("utf8", "surrogatepass"))
+
+
+def _chain(tag: int, words: Iterable[str], *, most: int = 6) -> Iterator[int]:
+    """Yield hashes of the first word, the first two, ...: whoever has all words has these."""
+    yield tag
+    for word in _ranked(words)[:most]:
+        tag = zlib.crc32(word, tag)
+        yield tag
+    yield zlib.crc32(b"\0", tag)
+
+
+def _chains(tag: int, words: Iterable[str], known: set[int], *, inside: bool = False) -> set[int]:
+    """Return the ends of all known chains made of some of *words*; *inside*: or of their parts."""
+    met: set[int] = set()
+    if tag not in known:
+        return met
+    if inside:
+        parts = {word[at:end] for word in words for at in range(len(word) - 3)
+                 for end in range(at + 4, len(word) + 1)}.union(words)
+        words = [part for part in parts if _crc(tag, part) in known]
+    ranked, todo = _ranked(words), [(tag, 0)]
+    while todo:
+        tag, start = todo.pop()
+        if (end := zlib.crc32(b"\0", tag)) in known:
+            met.add(end)
+        for at in range(start, len(ranked)):
+            if (longer := zlib.crc32(ranked[at], tag)) in known:
+                todo.append((longer, at + 1))
+    return met
+
+
+def _ranked(words: Iterable[str]) -> list[bytes]:
+    """Return words as bytes in a fixed order, the long ones first: they are rarer."""
+    data = [word.encode("utf8", "surrogatepass") for word in words]
+    return sorted(data, key=lambda word: (-len(word), zlib.crc32(word), word))
+
+
+def _word_buckets(words: Iterable[str], width: int, *, asked: bool = False) -> set[int]:
+    """Return buckets such that whoever has each asked word, or it inside another, has all."""
+    parts: set[str] = set()
+    for word in words:
+        if len(word) < 4 or not asked:
+            parts.add(word)
+        parts.update(f"~{word[at:at + 3]}" for at in range(len(word) - 2) if len(word) > 3)
+    return {zlib.crc32(part.encode("utf8", "surrogatepass")) % width for part in parts}
 
 
 # =============================================================================
@@ -4162,7 +4400,7 @@ class Store(Protocol):
     def put_vectors(self, vectorizer: Vectorizer, vectors: Mapping[str, Vector]) -> None: ...
     def twin(self, text: str) -> str | None: ...
     def near(self, text: str) -> list[str]: ...
-    def mentions(self, queries: Sequence[str]) -> list[str]: ...
+    def rivals(self, text: str) -> list[str]: ...
     def graph(self, *, rebuild: bool = False) -> GraphStore: ...
     def write(self, name: str, data: bytes) -> Path: ...
     def close(self) -> None: ...
@@ -4398,7 +4636,7 @@ class FileStore:
         self._vectors: VectorCache | None = None
         self._unsaved_vectors = 0
         how = config["retrieval"]
-        self._format = f"{__version__} 2 " + " ".join(f"{name}={how[name]}" for name in (
+        self._format = f"{__version__} 3 " + " ".join(f"{name}={how[name]}" for name in (
             "stem", "grams", "cues", "bm25_k1", "bm25_b"))
         tokens = functools.partial(tokenize_terms, stem=bool(how["stem"]), grams=how["grams"],
                                    cues=bool(how["cues"]))
@@ -4410,6 +4648,7 @@ class FileStore:
                            lambda data: BM25Index.load(data, tokenize=tokens, narrow=narrow)),
             "twins": _Part(folder / "twins.bin", DuplicateIndex, DuplicateIndex.load),
             "grams": _Part(folder / "grams.bin", GramIndex, GramIndex.load),
+            "claims": _Part(folder / "claims.bin", ConflictIndex, ConflictIndex.load),
             "graph": _Part(root / "graph.json", GraphStore, GraphStore.load)}
 
     # -- records ------------------------------------------------------------
@@ -4718,11 +4957,9 @@ class FileStore:
         """Return the newest memories of similarity >= 0.85, whatever differs; at most 20."""
         return self._parts["twins"].open(self).near(text, self.text)
 
-    def mentions(self, queries: Sequence[str]) -> list[str]:
-        """Return the ids of the six best keyword matches of each query, each once."""
-        index = self._parts["words"].open(self)
-        return list(dict.fromkeys(memory_id for query in queries
-                                  for memory_id, _ in index.search(query, 6)))
+    def rivals(self, text: str) -> list[str]:
+        """Return the newest ids that may contradict *text*, and some that do not; at most 60."""
+        return self._parts["claims"].open(self).candidates(text)[:60]
 
     def graph(self, *, rebuild: bool = False) -> GraphStore:
         """Return the graph, made again from the records when *rebuild*."""
@@ -5826,7 +6063,7 @@ class HermesLite:
             fact = other and differs_in_fact(draft.content, other.content)
             if fact and _is_rival(fact, draft.content, other.content):
                 conflicts[memory_id] = Conflict(memory_id, fact, "value", other.content)
-        for memory_id in self.store.mentions(conflict_queries(draft.content)):
+        for memory_id in self.store.rivals(draft.content):
             other = self.store.get(memory_id)
             if other is None or memory_id in conflicts or twin and memory_id == twin.id:
                 continue
