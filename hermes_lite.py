@@ -1817,7 +1817,7 @@ class BitSlices:
     def __init__(self, width: int) -> None:
         self.width = width
         self._rows, self._stride, self._loaded = memoryview(b""), 0, 0
-        self._blocks: list[tuple[int, dict[int, int]]] = []
+        self._blocks: list[tuple[int, dict[int, bytearray]]] = []
         self._dead = self._end = 0
 
     def add(self, doc: int, buckets: Iterable[int]) -> None:
@@ -1827,9 +1827,11 @@ class BitSlices:
         if not self._blocks or doc >= self._blocks[-1][0] + self.BLOCK:
             self._blocks.append((doc, {}))
         start, rows = self._blocks[-1]
-        bit, self._end = 1 << (doc - start), doc + 1
+        (at, bit), self._end = divmod(doc - start, 8), doc + 1
         for bucket in buckets:
-            rows[bucket] = rows.get(bucket, 0) | bit
+            if (row := rows.get(bucket)) is None:
+                row = rows[bucket] = bytearray(self.BLOCK // 8 + 1)
+            row[at] |= 1 << bit
 
     def remove(self, doc: int) -> None:
         """Never return *doc* again; its number stays taken."""
@@ -1845,11 +1847,28 @@ class BitSlices:
     def tally(self, buckets: Iterable[int]) -> list[tuple]:
         """Count every document's share of *buckets*, as binary digits for `pick`."""
         wanted = sorted(set(buckets))
-        parts = [(0, self._loaded, functools.cache(self._row))] if self._loaded else []
+        return [(*part, _add_up([row for row in map(part[2], wanted) if row]))
+                for part in self._parts()]
+
+    def in_all(self, buckets: Iterable[int]) -> int:
+        """Return the bitmap of documents that are in each of *buckets*."""
+        wanted, found = sorted(set(buckets), reverse=True), 0
+        for start, size, row_of in self._parts():
+            rest = (1 << size) - 1
+            for bucket in wanted:
+                rest &= row_of(bucket)
+                if not rest:
+                    break
+            found |= rest << start
+        return found & ~self._dead
+
+    def _parts(self) -> Iterator[tuple[int, int, Callable[[int], int]]]:
+        """Yield (first document, how many, row of a bucket) of what is loaded and each block."""
+        if self._loaded:
+            yield 0, self._loaded, functools.cache(self._row)
         for start, rows in self._blocks:
-            size = min(self.BLOCK, self._end - start)
-            parts.append((start, size, lambda bucket, rows=rows: rows.get(bucket, 0)))
-        return [(*part, _add_up([row for row in map(part[2], wanted) if row])) for part in parts]
+            yield start, min(self.BLOCK, self._end - start), functools.cache(
+                lambda bucket, rows=rows: int.from_bytes(rows.get(bucket, b""), "little"))
 
     def pick(self, tally: list[tuple], needs: Iterable[tuple[int | None, int]]) -> int:
         """Return the documents that, for one (bucket, k) of *needs*, are in it and count k."""
@@ -1874,7 +1893,7 @@ class BitSlices:
         for bucket in range(self.width - 1, -1, -1):
             row = self._row(bucket)
             for start, block in self._blocks:
-                row |= block.get(bucket, 0) << start
+                row |= int.from_bytes(block.get(bucket, b""), "little") << start
             rows.append((row & ~self._dead).to_bytes(stride, "little"))
         return _pack(struct.pack("<2Q", self.width, self._end), b"".join(reversed(rows)))
 
@@ -1982,7 +2001,7 @@ class DuplicateIndex:
     WIDTH = 2_048
 
     def __init__(self) -> None:
-        self._roster, self._marks, self._bags = _Roster(), bytearray(), bytearray()
+        self._roster, self._marks = _Roster(), bytearray()
         self._slices = BitSlices(self.WIDTH + _GRADES)
 
     def __contains__(self, key: str) -> bool:
@@ -1991,11 +2010,9 @@ class DuplicateIndex:
     def add(self, key: str, text: str) -> None:
         """Add *text* under *key*; a key that is there already is replaced and becomes newest."""
         self.remove(key)
-        plain = normalise(text)
-        size, buckets = _pair_buckets(plain, self.WIDTH)
+        size, buckets = _pair_buckets(normalise(text), self.WIDTH)
         self._slices.add(self._roster.add(key), (*buckets, self.WIDTH + _grade(size)))
         self._marks += _fact_mark(text)
-        self._bags += _bag(plain)
 
     def remove(self, key: str) -> None:
         """Forget *key*; an unknown key is no error."""
@@ -2003,7 +2020,6 @@ class DuplicateIndex:
         if doc is not None:
             self._slices.remove(doc)
             self._marks[8 * doc:8 * doc + 8] = bytes(8)
-            self._bags[32 * doc:32 * doc + 32] = bytes(32)
 
     def candidates(self, text: str) -> list[str]:
         """Return all keys whose text may reach 0.85 (none is missed), oldest first."""
@@ -2051,23 +2067,14 @@ class DuplicateIndex:
             return found
         # Long texts of one language share their pairs: only common runs are worth a ratio.
         runs = {mine[i:i + 8] for i in range(len(mine) - 7)} if len(mine) > 300 else set()
-        for doc in itertools.islice(self._alike(mine), 3 * most):
-            theirs = normalise(get_text(self._roster.keys[doc]))
+        for key in self.candidates(text)[:-3 * most - 1:-1]:
+            theirs = normalise(get_text(key))
             if runs and sum(theirs[i:i + 8] in runs for i in range(len(theirs))) < len(runs) // 4:
                 continue
             if (len(found) < most and _ratio_bound(mine, theirs) >= DUPLICATE_RATIO
                     and _ratio(mine, theirs) >= DUPLICATE_RATIO):
-                found.append(self._roster.keys[doc])
+                found.append(key)
         return found
-
-    def _alike(self, mine: str) -> Iterator[int]:
-        """Yield candidates whose characters, in 32 groups, are nearly the same; newest first."""
-        bag, bags = _bag(mine), self._bags
-        for doc in [*self._candidates(mine)][:-301:-1]:
-            theirs = bags[32 * doc:32 * doc + 32]
-            both, apart = sum(bag) + sum(theirs), sum(map(abs, map(operator.sub, bag, theirs)))
-            if not any(theirs) or apart <= (1 - DUPLICATE_RATIO) * both + 1e-6:
-                yield doc
 
     def _marked(self, mark: bytes) -> Iterator[int]:
         at = self._marks.find(mark)
@@ -2077,15 +2084,14 @@ class DuplicateIndex:
             at = self._marks.find(mark, at + 1)
 
     def dump(self) -> bytes:
-        """Return the index as bytes, about 340 a text; a removed one leaves an empty place."""
-        return _pack(self._roster.dump(), bytes(self._marks), bytes(self._bags),
-                     self._slices.dump())
+        """Return the index as bytes, about 310 a text; a removed one leaves an empty place."""
+        return _pack(self._roster.dump(), bytes(self._marks), self._slices.dump())
 
     @classmethod
     def load(cls, buffer: bytes) -> "DuplicateIndex":
         """Return an index over *buffer* (bytes or a map), which must outlive it."""
-        self, (keys, marks, bags, slices) = cls(), _unpack(buffer, 4)
-        self._roster, self._marks, self._bags = _Roster(keys), bytearray(marks), bytearray(bags)
+        self, (keys, marks, slices) = cls(), _unpack(buffer, 3)
+        self._roster, self._marks = _Roster(keys), bytearray(marks)
         self._slices = BitSlices.load(slices)
         return self
 
@@ -2103,17 +2109,6 @@ def _pair_buckets(text: str, width: int) -> tuple[int, set[int]]:
         mixed = ord(pair[0]) * 0x9E3779B1 + ord(pair[1]) * 0x85EBCA77 + nth * 0xC2B2AE3D
         buckets.add((mixed >> 13) % width)
     return max(1, len(text)), buckets
-
-
-def _bag(text: str) -> bytes:
-    """Count a normalised text's characters in 32 groups, up to 255 each; of a long one: zeros."""
-    if len(text) > LONG_TEXT:
-        return bytes(32)
-    groups = text.encode("utf-16-le", "surrogatepass")[::2].translate(_GROUPS)
-    return bytes(min(255, groups.count(group)) for group in range(32))
-
-
-_GROUPS = bytes(byte & 31 for byte in range(256))
 
 
 def _ratio_bound(a: str, b: str) -> float:
@@ -2279,8 +2274,12 @@ def _is_slip(a: str, b: str) -> bool:
 
 @functools.lru_cache(maxsize=4)
 def _fact_mark(text: str) -> bytes:
-    words = "\n".join(_outline(word) for word in facts(text))
-    return hashlib.blake2b(words.encode("utf8", "replace"), digest_size=8).digest()
+    return hashlib.blake2b(b"\n".join(_outlines(text)), digest_size=8).digest()
+
+
+@functools.lru_cache(maxsize=4)
+def _outlines(text: str) -> list[bytes]:
+    return [_outline(word).encode("utf8", "replace") for word in facts(text)]
 
 
 @functools.cache
@@ -2524,8 +2523,9 @@ def _is_within(inner: Iterable[str], outer: Iterable[str]) -> bool:
 class ConflictIndex:
     """Finds the texts that may contradict a new one, without reading the others.
 
-    It keeps hashes of what `find_conflicts` has to meet in the other text: names taken up or
-    given up, the words and values of each sentence. None is missed; some found are none.
+    It keeps hashes of what `find_conflicts` has to meet in the other text (names taken up or
+    given up, the words and values of each sentence), and of what stays the same where two texts
+    differ in one place, by at most two words on a side. None is missed; some found are none.
     """
 
     WIDTH, FLAGS, MOST = 1_024, 64, 20
@@ -2558,9 +2558,9 @@ class ConflictIndex:
                 self._slices.remove(sentence)
 
     def candidates(self, text: str) -> list[str]:
-        """Return the keys whose text may conflict, newest first; of a common name the newest."""
-        met = {_crc("name", -sign, entity) for entity, sign, *_ in _claims(text)} & self._known
-        bits = 0
+        """Return the keys whose text may conflict, newest first; of a common mark the newest."""
+        met = {_crc("name", -sign, entity) for entity, sign, *_ in _claims(text)}
+        met, bits = (met | _halves(text, apart=2)) & self._known, 0
         for sentence in _statements(text):
             found, more = self._against(_statement(sentence))
             met |= found
@@ -2591,7 +2591,7 @@ class ConflictIndex:
     def _with_all(self, words: Iterable[str], flag: str) -> int:
         buckets = _word_buckets(words, self.WIDTH, asked=True)
         buckets.add(self.WIDTH + _crc(flag) % self.FLAGS)
-        return self._slices.at_least(buckets, len(buckets))
+        return self._slices.in_all(buckets)
 
     def _holders(self, wanted: int) -> list[int]:
         found, sought = [], array("I", (wanted,)).tobytes()
@@ -2622,6 +2622,7 @@ class ConflictIndex:
 def _conflict_marks(text: str) -> tuple[array[int], list[set[int]]]:
     """Return what `ConflictIndex` keeps of a text: hashes, and buckets of some sentences."""
     hashes = {_crc("name", sign, entity) for entity, sign, *_ in _claims(text)}
+    hashes |= _halves(text)
     sentences = []
     for one in map(_statement, _statements(text)):
         words, values, kinds, flags = [*one.frame], _values_tag(one), _kinds_tag(one), []
@@ -2642,6 +2643,32 @@ def _conflict_marks(text: str) -> tuple[array[int], list[set[int]]]:
             sentences.append(_word_buckets(words, ConflictIndex.WIDTH).union(
                 ConflictIndex.WIDTH + _crc(flag) % ConflictIndex.FLAGS for flag in flags))
     return array("I", sorted(hashes)), sentences
+
+
+def _halves(text: str, *, apart: int = 0) -> set[int]:
+    """Return hashes of the first and of the last words of a text.
+
+    They are kept with its own length in words and asked for with all lengths at most *apart*
+    away. Where two words at one place differ, one of the halves without two words is the same.
+    """
+    ends, found = _runs(text), set()
+    count = len(ends[0]) - 1
+    for length in range(max(1, count - apart), count + apart + 1):
+        same = (length - 1) // 2
+        if same <= count:
+            found.update(zlib.crc32(b"%d" % length, side[same]) for side in ends)
+    return found
+
+
+@functools.lru_cache(maxsize=4)
+def _runs(text: str) -> tuple[list[int], list[int]]:
+    """Return hashes of the first 0, 1, 2, ... words of a text, and of its last."""
+    fore, back, words = [1], [2], _outlines(text)
+    for word in words:
+        fore.append(zlib.crc32(word, fore[-1]))
+    for word in reversed(words):
+        back.append(zlib.crc32(word, back[-1]))
+    return fore, back
 
 
 def _values_tag(one: _Statement) -> str:
@@ -2717,22 +2744,23 @@ def make_folder(path: Path) -> None:
         raise _storage_error(problem, path) from None
 
 
-def write_atomic(path: Path, data: bytes, *, durable: bool = True) -> None:
+def write_atomic(path: str | Path, data: bytes, *, durable: bool = True) -> None:
     """Replace *path* whole: temporary file beside it, fsync, rename, fsync of the folder.
 
     The file is 0600 from its first instant; a symbolic link stays one and its target is
     replaced. After an error the old file is there and no temporary one is. Without *durable*
     a power cut may lose this write (never a kill), for files that can be rebuilt.
     """
-    target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".{target.name[:80]}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+    target = os.path.realpath(path) if os.path.islink(path) else os.fspath(path)
+    folder, name = os.path.split(target)
+    temporary = os.path.join(folder, f".{name[:80]}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     try:
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o600)
-        with open(handle, "wb") as file:
-            file.write(data)
-            file.flush()
+        with open(handle, "wb", buffering=0) as file:
+            if file.write(data) != len(data):
+                raise OSError(errno.ENOSPC, "no space left")
             if durable:
-                os.fsync(file.fileno())
+                os.fsync(handle)
         os.replace(temporary, target)
     except BaseException as problem:               # whatever it was, the temporary file goes
         with contextlib.suppress(OSError):
@@ -2741,7 +2769,7 @@ def write_atomic(path: Path, data: bytes, *, durable: bool = True) -> None:
             raise _storage_error(problem, path) from None
         raise
     if durable:
-        _sync_folder(target.parent)
+        _sync_folder(Path(folder or "."))
 
 
 _BINARY = getattr(os, "O_BINARY", 0)
@@ -2779,7 +2807,7 @@ def _sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-def _storage_error(problem: OSError, path: Path) -> StorageError:
+def _storage_error(problem: OSError, path: str | Path) -> StorageError:
     """Turn the system's error into a sentence that says what to do."""
     advice = {errno.ENOSPC: "the disk is full; free some space and try again",
               errno.EDQUOT: "the disk quota is used up; free some space and try again",
@@ -4399,7 +4427,6 @@ class Store(Protocol):
     def missing_vectors(self, vectorizer: Vectorizer) -> list[str]: ...
     def put_vectors(self, vectorizer: Vectorizer, vectors: Mapping[str, Vector]) -> None: ...
     def twin(self, text: str) -> str | None: ...
-    def near(self, text: str) -> list[str]: ...
     def rivals(self, text: str) -> list[str]: ...
     def graph(self, *, rebuild: bool = False) -> GraphStore: ...
     def write(self, name: str, data: bytes) -> Path: ...
@@ -4408,14 +4435,18 @@ class Store(Protocol):
 
 def to_markdown(memory: Memory) -> str:
     """Return the mirror file: frontmatter in fixed order, a blank line, the body as it is."""
-    row = memory.entry()
+    return _markdown(memory.entry())
+
+
+def _markdown(row: dict[str, object]) -> str:
     content = row.pop("content")
     labels = row.pop("redacted")
     fields = {name: row.pop(name) for name in _FRONTMATTER}
     if labels:
         fields["redacted"] = ",".join(labels)
-    lines = [f"{name if re.fullmatch(_YAML_KEY, name) else json.dumps(name)}: "
-             f"{_yaml_scalar(value)}\n" for name, value in {**fields, **row}.items()]
+    is_bare = _compiled(_YAML_KEY).fullmatch
+    lines = [f"{name if is_bare(name) else json.dumps(name)}: {_yaml_scalar(value)}\n"
+             for name, value in {**fields, **row}.items()]
     return "".join(["---\n", *lines, "---\n\n", content, "\n"])
 
 
@@ -4426,16 +4457,19 @@ _FRONTMATTER = ("id", "category", "room", "importance", "execution_verified", "a
 def _yaml_scalar(value: object) -> str:
     """Write a value as YAML that reads back the same; what could mean more is quoted."""
     if isinstance(value, str):
-        bare = re.fullmatch(r"[^\W\d_][^\x00-\x1f\x7f-\x9f:#\u2028\u2029\ufeff'\"]*", value)
+        bare = _compiled(_BARE).fullmatch(value)
         if bare and value == value.strip() and value.lower() not in _YAML_WORDS:
             return value
-        if re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", value):
+        if _compiled(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00").fullmatch(value):
             return value
+    elif value is None or isinstance(value, int):
+        return json.dumps(value)
     quoted = json.dumps(value, ensure_ascii=False)
     return re.sub(r"[\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff]",
                   lambda found: f"\\u{ord(found[0]):04x}", quoted)
 
 
+_BARE = r"[^\W\d_][^\x00-\x1f\x7f-\x9f:#\u2028\u2029\ufeff'\"]*"
 _YAML_KEY = r"[A-Za-z_][\w.\-]*"
 _YAML_WORDS = ("null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan", "inf")
 
@@ -4780,7 +4814,8 @@ class FileStore:
         elif kind == "lift":
             self._tombs.pop(subject, None)
         else:
-            memory_id = subject["id"] if kind == "put" else subject
+            memory_id, after = (subject["id"], subject["content"]) if kind == "put" else (
+                subject, None)
             before = self.text(memory_id)
             if kind == "put":
                 self._set_row(subject)
@@ -4791,8 +4826,8 @@ class FileStore:
                 self._tombs.update(dict.fromkeys(*rest) if rest else ())
                 self._residue = True
             self._unmirrored[memory_id] = None
-            if not known and before != self.text(memory_id):
-                self._changed(memory_id)
+            if not known and before != after:
+                self._changed(memory_id, after)
 
     def _set_row(self, entry: dict[str, object]) -> None:
         self._rows[entry["id"]] = to_json(entry)
@@ -4800,9 +4835,8 @@ class FileStore:
         if entry["access_count"] >= self.config["retrieval"]["hot_threshold"]:
             self._hot[entry["id"]] = entry["access_count"]
 
-    def _changed(self, memory_id: str) -> None:
+    def _changed(self, memory_id: str, text: str | None) -> None:
         """Tell the indexes in memory, and note it for those on disk."""
-        text = self.text(memory_id)
         for part in self._parts.values():
             part.changed[memory_id] = None
             if part.index is not None:
@@ -4953,10 +4987,6 @@ class FileStore:
         found = self._parts["twins"].open(self).find_duplicate(text, self.text)
         return found[0] if found else None
 
-    def near(self, text: str) -> list[str]:
-        """Return the newest memories of similarity >= 0.85, whatever differs; at most 20."""
-        return self._parts["twins"].open(self).near(text, self.text)
-
     def rivals(self, text: str) -> list[str]:
         """Return the newest ids that may contradict *text*, and some that do not; at most 60."""
         return self._parts["claims"].open(self).candidates(text)[:60]
@@ -5016,7 +5046,7 @@ class FileStore:
         self._replay(0)
         for memory_id in before.keys() | self._rows.keys() if before else ():
             if before.get(memory_id) != self._rows.get(memory_id):
-                self._changed(memory_id)
+                self._changed(memory_id, self.text(memory_id))
 
     def _read_index(self) -> bytes:
         """Return the plain bytes of index.json; recover them when they cannot be had."""
@@ -5261,18 +5291,20 @@ class FileStore:
 
     def _mirror(self) -> None:
         """Bring the Markdown files of changed memories up to date, or take them away."""
+        folder, kept = self.root / "store", self.config["encryption"]["markdown"]
+        if self._unmirrored and kept:
+            make_folder(folder)
         for memory_id in self._unmirrored:
-            path, memory = self.root / "store" / f"{memory_id}.md", self.get(memory_id)
-            if memory is None or not self.config["encryption"]["markdown"]:
-                path.unlink(missing_ok=True)
+            path, row = os.path.join(folder, f"{memory_id}.md"), self._rows.get(memory_id)
+            if row is None or not kept:
+                Path(path).unlink(missing_ok=True)
                 continue
             if memory_id in self.spared:
                 continue
-            if path.is_symlink():                  # never written through: it may point out
-                path.unlink()
-            make_folder(path.parent)
+            if os.path.islink(path):               # never written through: it may point out
+                os.unlink(path)
             # A kill never tears a file; only a single write is worth waiting for the disk.
-            write_atomic(path, to_markdown(memory).encode("utf-8", "replace"),
+            write_atomic(path, _markdown(json.loads(row)).encode("utf-8", "replace"),
                          durable=len(self._unmirrored) == 1)
         self._unmirrored.clear()
 
@@ -5917,7 +5949,8 @@ class HermesLite:
 
     def _redacted(self, raw: Draft) -> Draft:
         """Check and redact every field that a caller can fill."""
-        self.config.room_of(self._clean(raw.category))
+        if raw.category not in self.config["category_mapping"]:
+            self.config.room_of(self._clean(raw.category))      # an error that shows no secret
         if type(raw.importance) is not int or not 1 <= raw.importance <= 10:
             raise UsageError(f"importance is {self._quoted(raw.importance)}; give a whole number "
                              "from 1 to 10")
@@ -6056,20 +6089,15 @@ class HermesLite:
 
     def _compare(self, draft: Draft) -> tuple[Memory | None, tuple[Conflict, ...]]:
         """Return the memory that already says this, if any, and those that contradict it."""
-        twin_id, conflicts = self.store.twin(draft.content), {}
+        twin_id, conflicts = self.store.twin(draft.content), []
         twin = self.store.get(twin_id) if twin_id else None
-        for memory_id in self.store.near(draft.content):
-            other = self.store.get(memory_id)
-            fact = other and differs_in_fact(draft.content, other.content)
-            if fact and _is_rival(fact, draft.content, other.content):
-                conflicts[memory_id] = Conflict(memory_id, fact, "value", other.content)
         for memory_id in self.store.rivals(draft.content):
             other = self.store.get(memory_id)
-            if other is None or memory_id in conflicts or twin and memory_id == twin.id:
+            if other is None or twin and memory_id == twin.id:
                 continue
-            for entity, kind in find_conflicts(draft.content, other.content)[:1]:
-                conflicts[memory_id] = Conflict(memory_id, entity, kind, other.content)
-        return twin, tuple(conflicts.values())
+            if found := _conflict(draft.content, other.content):
+                conflicts.append(Conflict(memory_id, *found, other.content))
+        return twin, tuple(conflicts)
 
     def _merged(self, twin: Memory, draft: Draft) -> Memory:
         """Return the older memory with what the newer text adds; a category beats general."""
@@ -6637,6 +6665,15 @@ def _tags(tags: object) -> tuple[str, ...]:
 
 def _union(one: Iterable[str], two: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*one, *two)))
+
+
+def _conflict(new: str, old: str) -> tuple[str, str] | None:
+    """Return (what about, type): of near-duplicates the fact, else the first of find_conflicts."""
+    fact = differs_in_fact(new, old)
+    if fact and _is_rival(fact, new, old) and len(normalise(new)) >= SHORTEST_DUPLICATE and (
+            similarity(new, old) >= DUPLICATE_RATIO):
+        return fact, "value"
+    return next(iter(find_conflicts(new, old)), None)
 
 
 def _is_rival(fact: str, new: str, old: str) -> bool:
