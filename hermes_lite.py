@@ -67,7 +67,7 @@ import time
 import unicodedata
 import zlib
 from array import array
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -1941,7 +1941,7 @@ class BitSlices:
     def __init__(self, width: int) -> None:
         self.width = width
         self._rows, self._stride, self._loaded = memoryview(b""), 0, 0
-        self._blocks: list[tuple[int, dict[int, int]]] = []
+        self._blocks: list[tuple[int, dict[int, bytearray]]] = []
         self._dead = self._end = 0
 
     def add(self, doc: int, buckets: Iterable[int]) -> None:
@@ -1951,9 +1951,11 @@ class BitSlices:
         if not self._blocks or doc >= self._blocks[-1][0] + self.BLOCK:
             self._blocks.append((doc, {}))
         start, rows = self._blocks[-1]
-        bit, self._end = 1 << (doc - start), doc + 1
+        (at, bit), self._end = divmod(doc - start, 8), doc + 1
         for bucket in buckets:
-            rows[bucket] = rows.get(bucket, 0) | bit
+            if (row := rows.get(bucket)) is None:
+                row = rows[bucket] = bytearray(self.BLOCK // 8 + 1)
+            row[at] |= 1 << bit
 
     def remove(self, doc: int) -> None:
         """Never return *doc* again; its number stays taken."""
@@ -1969,11 +1971,28 @@ class BitSlices:
     def tally(self, buckets: Iterable[int]) -> list[tuple]:
         """Count every document's share of *buckets*, as binary digits for `pick`."""
         wanted = sorted(set(buckets))
-        parts = [(0, self._loaded, functools.cache(self._row))] if self._loaded else []
+        return [(*part, _add_up([row for row in map(part[2], wanted) if row]))
+                for part in self._parts()]
+
+    def in_all(self, buckets: Iterable[int]) -> int:
+        """Return the bitmap of documents that are in each of *buckets*."""
+        wanted, found = sorted(set(buckets), reverse=True), 0
+        for start, size, row_of in self._parts():
+            rest = (1 << size) - 1
+            for bucket in wanted:
+                rest &= row_of(bucket)
+                if not rest:
+                    break
+            found |= rest << start
+        return found & ~self._dead
+
+    def _parts(self) -> Iterator[tuple[int, int, Callable[[int], int]]]:
+        """Yield (first document, how many, row of a bucket) of what is loaded and each block."""
+        if self._loaded:
+            yield 0, self._loaded, functools.cache(self._row)
         for start, rows in self._blocks:
-            size = min(self.BLOCK, self._end - start)
-            parts.append((start, size, lambda bucket, rows=rows: rows.get(bucket, 0)))
-        return [(*part, _add_up([row for row in map(part[2], wanted) if row])) for part in parts]
+            yield start, min(self.BLOCK, self._end - start), functools.cache(
+                lambda bucket, rows=rows: int.from_bytes(rows.get(bucket, b""), "little"))
 
     def pick(self, tally: list[tuple], needs: Iterable[tuple[int | None, int]]) -> int:
         """Return the documents that, for one (bucket, k) of *needs*, are in it and count k."""
@@ -2001,7 +2020,7 @@ class BitSlices:
         for bucket in range(self.width - 1, -1, -1):
             row = self._row(bucket)
             for start, block in self._blocks:
-                row |= block.get(bucket, 0) << start
+                row |= int.from_bytes(block.get(bucket, b""), "little") << start
             rows.append((row & ~self._dead).to_bytes(stride, "little"))
         return _pack(struct.pack("<2Q", self.width, self._end), b"".join(reversed(rows)))
 
@@ -2143,12 +2162,14 @@ class DuplicateIndex:
         return _documents(self._slices.pick(self._slices.tally(buckets), needs))
 
     def find_duplicate(self, text: str, get_text: Callable[[str], str], *,
-                       facts: bool = True) -> tuple[str, float] | None:
+                       facts: bool = True, accept: Callable[[str], bool] | None = None
+                       ) -> tuple[str, float] | None:
         """Return (key, ratio) of the most similar text from 0.85 up; ties go to the older.
 
         With *facts*, a text that differs in a fact does not count (`differs_in_fact`); texts
         that do not differ carry the same mark, so only those are read. Without, all
-        `candidates` are, best bound first. *get_text* maps a key to its text.
+        `candidates` are, best bound first. *get_text* maps a key to its text, *accept* says
+        which keys count.
         """
         mine = normalise(text)
         if len(mine) < SHORTEST_DUPLICATE:
@@ -2164,7 +2185,9 @@ class DuplicateIndex:
             if -bound < best[0]:
                 break
             ratio = _ratio(mine, theirs)
-            if (-ratio, doc) < (-best[0], best[1]) and not (facts and differs_in_fact(text, raw)):
+            if (-ratio, doc) < (-best[0], best[1]) and not (
+                    facts and differs_in_fact(text, raw)) and (
+                    accept is None or accept(keys[doc])):
                 best = ratio, doc
         return (keys[best[1]], best[0]) if best[1] < math.inf else None
 
@@ -2205,6 +2228,7 @@ class DuplicateIndex:
         return self
 
 
+@functools.lru_cache(maxsize=4)
 def _pair_buckets(text: str, width: int) -> tuple[int, set[int]]:
     """Return (size, buckets) of a normalised text: characters, or sampled pairs when long."""
     if len(text) > LONG_TEXT:
@@ -2220,15 +2244,37 @@ def _pair_buckets(text: str, width: int) -> tuple[int, set[int]]:
 
 
 def _ratio_bound(a: str, b: str) -> float:
-    """Return what the ratio cannot exceed, by shared characters and by shared pairs."""
+    """Return what the ratio cannot exceed: by shared characters, and by those in common order."""
     if a == b or max(len(a), len(b)) > LONG_TEXT:
         return 1.0
-    both = len(a) + len(b)
-    bound = 2 * sum((Counter(a) & Counter(b)).values()) / both
-    if bound < DUPLICATE_RATIO:
-        return bound
-    pairs = sum((Counter(zip(a, a[1:])) & Counter(zip(b, b[1:]))).values())
-    return min(bound, ((pairs + 1) / both + 1) / 1.5)
+    both, (letters, counts) = len(a) + len(b), _counted(a)
+    bound = 2 * sum(map(min, counts, map(b.count, letters))) / both
+    return bound if bound < DUPLICATE_RATIO else min(bound, 2 * _common(a, b) / both)
+
+
+@functools.lru_cache(maxsize=4)
+def _counted(text: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    return tuple(zip(*Counter(text).items())) or ((), ())
+
+
+def _common(a: str, b: str) -> int:
+    """Return the length of the longest common subsequence; no matching blocks hold more.
+
+    Bit by bit for all of *a* at once (Hyyrö 2004): a bit of `rest` is 0 where a match ends.
+    """
+    rest, places = (1 << len(a)) - 1, _places(a)
+    for c in b:
+        if hits := rest & places.get(c, 0):
+            rest = rest + hits | rest - hits
+    return len(a) - (rest & (1 << len(a)) - 1).bit_count()
+
+
+@functools.lru_cache(maxsize=4)
+def _places(text: str) -> dict[str, int]:
+    places: dict[str, int] = {}
+    for at, c in enumerate(text):
+        places[c] = places.get(c, 0) | 1 << at
+    return places
 
 
 # Facts: two texts state the same when their words agree one by one, apart from what is listed
@@ -2261,14 +2307,12 @@ def _read_words(text: str) -> list[tuple[str, str]]:
     """Return (canonical word, word as written) for each word that says something."""
     text = _compiled(r"(?i)n['’]t\b|(?<=can)not\b").sub(" not", _unicode(text))
     text = _compiled(r"(?i)(?<=\w)['’](?:s|re|m)\b").sub("", text)
-    words = []
-    for raw in _compiled(
-            r"(?:(?<![^\s(:=])-)?\d+(?:[.:,/-]\d+)*|[零〇一二三四五六七八九十百千万亿两]+"
-            f"|使用|采用|星期|礼拜|非常|已经|[{_CJK}]|[^\\W\\d_{_CJK}]+|[^\\w\\s]").findall(text):
-        word = _canonical(raw)
-        if word:
-            words.append((word, raw))
-    return words
+    found = _compiled(_FACT).findall(text)
+    return [pair for pair in zip(map(_canonical, found), found) if pair[0]]
+
+
+_FACT = (r"(?:(?<![^\s(:=])-)?\d+(?:[.:,/-]\d+)*|[零〇一二三四五六七八九十百千万亿两]+"
+         f"|使用|采用|星期|礼拜|非常|已经|[{_CJK}]|[^\\W\\d_{_CJK}]+|[^\\w\\s]")
 
 
 @functools.lru_cache(maxsize=20_000)
@@ -2360,11 +2404,17 @@ def _is_slip(a: str, b: str) -> bool:
         vowel and a[i + 1:] == b[i + 1:])
 
 
+@functools.lru_cache(maxsize=4)
 def _fact_mark(text: str) -> bytes:
-    words = "\n".join(_outline(word) for word in facts(text))
-    return hashlib.blake2b(words.encode("utf8", "replace"), digest_size=8).digest()
+    return hashlib.blake2b(b"\n".join(_outlines(text)), digest_size=8).digest()
 
 
+@functools.lru_cache(maxsize=4)
+def _outlines(text: str) -> list[bytes]:
+    return [_outline(word).encode("utf8", "replace") for word in facts(text)]
+
+
+@functools.cache
 def _negations() -> frozenset[str]:
     return frozenset("not no never without none neither nor nobody cannot 不 没 無 无 未 勿 别 非 "
                      "nicht kein nie niemals ohne weder".split())
@@ -2512,6 +2562,7 @@ _NUMBER = (
     r"minuten|h|hours?|stunden|days?|tage|weeks?|months?|years?|[kmgt]i?b|[km]|euros?|eur|usd|"
     r"dollars?)\b|[%°$€£¥元秒天年个万亿点时])?|"
     r"[零〇一二两三四五六七八九十百千万亿]{1,12}(?=[点元天秒时年万亿]|$)")
+_VALUE = f"(?P<date>{_DATE})|(?P<number>{_NUMBER})"
 _IDIOM = (
     r"\b(?:do not|don['’]t|never) (?:forget|hesitate)(?: to)?\b|\bnot only\b|\bno (?:problem|"
     r"matter)\b|别忘了?|不要忘记?|勿忘|不[仅但断错过同久]|(?:特|区|级|类|性)别|别人|未来|无[线锡]|非常|"
@@ -2552,15 +2603,15 @@ def _statement(sentence: str) -> _Statement:
 
     def note(match: re.Match) -> str:
         ends = not match.string[match.end():].strip(" .,)")
-        before = facts(match.string[:match.start()])
-        if ends or len(before) > 1 + (max(before, default="") > "\u2e7f"):
+        if ends or _has_subject(match.string[:match.start()]):
             values.append((match.lastgroup, *facts(match[0])))
             return " "
         return f" {match[0].replace(' ', '')} "
-    text = _compiled(f"(?P<date>{_DATE})|(?P<number>{_NUMBER})").sub(note, text)
+    text = _compiled(_VALUE).sub(note, text)
     frame, tail, sign, denied = {}, set(), -1 if offs % 2 else 1, False
+    negations = _negations()
     for word, raw in _read_words(text):
-        if word in _negations():
+        if word in negations:
             sign, denied = -sign, True
         elif word not in _NEUTRAL:
             frame.setdefault(word, raw)
@@ -2568,6 +2619,14 @@ def _statement(sentence: str) -> _Statement:
                 tail.add(word)
     return _Statement(frame, sign, bool(offs + ons), bool(changes), frozenset(values),
                       frozenset(tail))
+
+
+def _has_subject(text: str) -> bool:
+    """Tell whether words enough stand before a value: two, or three where they are CJK."""
+    words = facts(text[:30])
+    if len(words) <= 3 and len(text) > 30:         # the last one may be cut
+        words = facts(text)
+    return len(words) > 1 + (max(words, default="") > "\u2e7f")
 
 
 def _contradict(a: _Statement, b: _Statement) -> bool:
@@ -2593,6 +2652,216 @@ def _is_within(inner: Iterable[str], outer: Iterable[str]) -> bool:
                for word in inner)
 
 
+class ConflictIndex:
+    """Finds the texts that may contradict a new one, without reading the others.
+
+    It keeps hashes of what `find_conflicts` has to meet in the other text (names taken up or
+    given up, the words and values of each sentence), and of what stays the same where two texts
+    differ in one place, by at most two words on a side. None is missed; some found are none.
+    """
+
+    WIDTH, FLAGS, MOST = 1_024, 64, 20
+
+    def __init__(self) -> None:
+        self._roster, self._slices = _Roster(), BitSlices(self.WIDTH + self.FLAGS)
+        self._hashes, self._ends = bytearray(), array("I")     # of 4 bytes; their end by document
+        self._known: set[int] = set()
+        self._sentences = array("I")               # whose each sentence in the slices is
+
+    def add(self, key: str, text: str) -> None:
+        """Add *text* under *key*; a key that is there already is replaced and becomes newest."""
+        self.remove(key)
+        doc, (hashes, sentences) = self._roster.add(key), _conflict_marks(text)
+        self._hashes += hashes.tobytes()
+        self._ends.append(len(self._hashes) // 4)
+        self._known.update(hashes)
+        for buckets in sentences:
+            self._slices.add(len(self._sentences), buckets)
+            self._sentences.append(doc)
+
+    def remove(self, key: str) -> None:
+        """Forget *key*; an unknown key is no error."""
+        doc = self._roster.remove(key)
+        if doc is not None:                        # in `_known` they stay, and find nobody
+            start, end = self._ends[doc - 1] if doc else 0, self._ends[doc]
+            self._hashes[4 * start:4 * end] = bytes(4 * (end - start))
+            for sentence in range(bisect_left(self._sentences, doc),
+                                  bisect_left(self._sentences, doc + 1)):
+                self._slices.remove(sentence)
+
+    def candidates(self, text: str) -> list[str]:
+        """Return the keys whose text may conflict, newest first; of a common mark the newest."""
+        met = {_crc("name", -sign, entity) for entity, sign, *_ in _claims(text)}
+        met, bits = (met | _halves(text, apart=2)) & self._known, 0
+        for sentence in _statements(text):
+            found, more = self._against(_statement(sentence))
+            met |= found
+            bits |= more
+        docs = {self._sentences[sentence] for sentence in _documents(bits)}
+        docs = docs.union(*map(self._holders, met))
+        return [self._roster.keys[doc] for doc in sorted(docs, reverse=True)
+                if self._roster.keys[doc]]
+
+    def _against(self, mine: _Statement) -> tuple[set[int], int]:
+        """Return hashes, and a bitmap of sentences, of what `_contradict` asks, rule by rule."""
+        words, values, known, bits = [*mine.frame], _values_tag(mine), self._known, 0
+        if mine.stated:
+            met = {_crc("state", -mine.sign, values, *sorted(words))} & known
+        elif mine.sign < 0:
+            met = _chains(_crc("yes", values), words, known)
+        else:
+            met = set()
+            if _chains(_crc("no", values), words, known):
+                bits = self._with_all(words, f"no {values}")
+        if mine.values and words:
+            kinds = _kinds_tag(mine)
+            met |= {_crc("same", kinds, *sorted(words))} & known
+            met |= _chains(_crc("new", kinds), words, known, inside=True)
+            bits |= self._with_all(words, kinds) if mine.changed else 0
+        return met, bits
+
+    def _with_all(self, words: Iterable[str], flag: str) -> int:
+        buckets = _word_buckets(words, self.WIDTH, asked=True)
+        buckets.add(self.WIDTH + _crc(flag) % self.FLAGS)
+        return self._slices.in_all(buckets)
+
+    def _holders(self, wanted: int) -> list[int]:
+        found, sought = [], array("I", (wanted,)).tobytes()
+        at = self._hashes.rfind(sought)
+        while at >= 0 and len(found) < self.MOST:
+            if at % 4 == 0:
+                found.append(bisect_right(self._ends, at // 4))
+            at = self._hashes.rfind(sought, 0, at + 3)
+        return found
+
+    def dump(self) -> bytes:
+        """Return the index as bytes, about 400 a text; nothing of what was removed."""
+        return _pack(self._roster.dump(), self._slices.dump(), self._ends.tobytes(),
+                     bytes(self._hashes), self._sentences.tobytes())
+
+    @classmethod
+    def load(cls, buffer: bytes) -> ConflictIndex:
+        """Return an index over *buffer* (bytes or a map), which must outlive it."""
+        self, (keys, slices, ends, hashes, sentences) = cls(), _unpack(buffer, 5)
+        self._roster, self._slices = _Roster(keys), BitSlices.load(slices)
+        self._hashes, self._known = bytearray(hashes), set(hashes.cast("I"))
+        self._ends.frombytes(ends)
+        self._sentences.frombytes(sentences)
+        return self
+
+
+@functools.lru_cache(maxsize=8)
+def _conflict_marks(text: str) -> tuple[array[int], list[set[int]]]:
+    """Return what `ConflictIndex` keeps of a text: hashes, and buckets of some sentences."""
+    hashes = {_crc("name", sign, entity) for entity, sign, *_ in _claims(text)}
+    hashes |= _halves(text)
+    sentences = []
+    for one in map(_statement, _statements(text)):
+        words, values, kinds, flags = [*one.frame], _values_tag(one), _kinds_tag(one), []
+        if one.stated:
+            hashes.add(_crc("state", one.sign, values, *sorted(words)))
+        elif one.sign > 0:
+            hashes.update(_chain(_crc("yes", values), words))
+        else:
+            hashes.update(_chain(_crc("no", values), one.tail))
+            flags.append(f"no {values}")
+        if one.values and words:
+            hashes.add(_crc("same", kinds, *sorted(words)))
+            flags.append(kinds)
+            if one.changed:
+                tag = _crc("new", kinds)
+                hashes.update((*_chain(tag, words, most=20), *(_crc(tag, word) for word in words)))
+        if flags:
+            sentences.append(_word_buckets(words, ConflictIndex.WIDTH).union(
+                ConflictIndex.WIDTH + _crc(flag) % ConflictIndex.FLAGS for flag in flags))
+    return array("I", sorted(hashes)), sentences
+
+
+def _halves(text: str, *, apart: int = 0) -> set[int]:
+    """Return hashes of the first and of the last words of a text.
+
+    They are kept with its own length in words and asked for with all lengths at most *apart*
+    away. Where two words at one place differ, one of the halves without two words is the same.
+    """
+    ends, found = _runs(text), set()
+    count = len(ends[0]) - 1
+    for length in range(max(1, count - apart), count + apart + 1):
+        same = (length - 1) // 2
+        if same <= count:
+            found.update(zlib.crc32(b"%d" % length, side[same]) for side in ends)
+    return found
+
+
+@functools.lru_cache(maxsize=4)
+def _runs(text: str) -> tuple[list[int], list[int]]:
+    """Return hashes of the first 0, 1, 2, ... words of a text, and of its last."""
+    fore, back, words = [1], [2], _outlines(text)
+    for word in words:
+        fore.append(zlib.crc32(word, fore[-1]))
+    for word in reversed(words):
+        back.append(zlib.crc32(word, back[-1]))
+    return fore, back
+
+
+def _values_tag(one: _Statement) -> str:
+    """Equal where two statements give the same values."""
+    return repr(sorted(one.values)) if one.values else ""
+
+
+def _kinds_tag(one: _Statement) -> str:
+    """Equal where two statements may differ in one value: of one sign, and kind by kind."""
+    return f"{one.sign} {sorted(value[0] for value in one.values)}"
+
+
+def _crc(tag: object, *words: object) -> int:
+    return zlib.crc32(f"{tag}\0{words}".encode("utf8", "surrogatepass"))
+
+
+def _chain(tag: int, words: Iterable[str], *, most: int = 6) -> Iterator[int]:
+    """Yield hashes of the first word, the first two, ...: whoever has all words has these."""
+    yield tag
+    for word in _ranked(words)[:most]:
+        tag = zlib.crc32(word, tag)
+        yield tag
+    yield zlib.crc32(b"\0", tag)
+
+
+def _chains(tag: int, words: Iterable[str], known: set[int], *, inside: bool = False) -> set[int]:
+    """Return the ends of all known chains made of some of *words*; *inside*: or of their parts."""
+    met: set[int] = set()
+    if tag not in known:
+        return met
+    if inside:
+        parts = {word[at:end] for word in words for at in range(len(word) - 3)
+                 for end in range(at + 4, len(word) + 1)}.union(words)
+        words = [part for part in parts if _crc(tag, part) in known]
+    ranked, todo = _ranked(words), [(tag, 0)]
+    while todo:
+        tag, start = todo.pop()
+        if (end := zlib.crc32(b"\0", tag)) in known:
+            met.add(end)
+        for at in range(start, len(ranked)):
+            if (longer := zlib.crc32(ranked[at], tag)) in known:
+                todo.append((longer, at + 1))
+    return met
+
+
+def _ranked(words: Iterable[str]) -> list[bytes]:
+    """Return words as bytes in a fixed order, the long ones first: they are rarer."""
+    data = [word.encode("utf8", "surrogatepass") for word in words]
+    return sorted(data, key=lambda word: (-len(word), zlib.crc32(word), word))
+
+
+def _word_buckets(words: Iterable[str], width: int, *, asked: bool = False) -> set[int]:
+    """Return buckets such that whoever has each asked word, or it inside another, has all."""
+    parts: set[str] = set()
+    for word in words:
+        if len(word) < 4 or not asked:
+            parts.add(word)
+        parts.update(f"~{word[at:at + 3]}" for at in range(len(word) - 2) if len(word) > 3)
+    return {zlib.crc32(part.encode("utf8", "surrogatepass")) % width for part in parts}
+
+
 # =============================================================================
 # 5. Files
 # =============================================================================
@@ -2607,22 +2876,23 @@ def make_folder(path: Path) -> None:
         raise _storage_error(problem, path) from None
 
 
-def write_atomic(path: Path, data: bytes, *, durable: bool = True) -> None:
+def write_atomic(path: str | Path, data: bytes, *, durable: bool = True) -> None:
     """Replace *path* whole: temporary file beside it, fsync, rename, fsync of the folder.
 
     The file is 0600 from its first instant; a symbolic link stays one and its target is
     replaced. After an error the old file is there and no temporary one is. Without *durable*
     a power cut may lose this write (never a kill), for files that can be rebuilt.
     """
-    target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".{target.name[:80]}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+    target = os.path.realpath(path) if os.path.islink(path) else os.fspath(path)
+    folder, name = os.path.split(target)
+    temporary = os.path.join(folder, f".{name[:80]}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     try:
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o600)
-        with open(handle, "wb") as file:
-            file.write(data)
-            file.flush()
+        with open(handle, "wb", buffering=0) as file:
+            if file.write(data) != len(data):
+                raise OSError(errno.ENOSPC, "no space left")
             if durable:
-                os.fsync(file.fileno())
+                os.fsync(handle)
         os.replace(temporary, target)
     except BaseException as problem:               # whatever it was, the temporary file goes
         with contextlib.suppress(OSError):
@@ -2631,7 +2901,7 @@ def write_atomic(path: Path, data: bytes, *, durable: bool = True) -> None:
             raise _storage_error(problem, path) from None
         raise
     if durable:
-        _sync_folder(target.parent)
+        _sync_folder(Path(folder or "."))
 
 
 _BINARY = getattr(os, "O_BINARY", 0)
@@ -2669,7 +2939,7 @@ def _sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-def _storage_error(problem: OSError, path: Path) -> StorageError:
+def _storage_error(problem: OSError, path: str | Path) -> StorageError:
     """Turn the system's error into a sentence that says what to do."""
     advice = {errno.ENOSPC: "the disk is full; free some space and try again",
               errno.EDQUOT: "the disk quota is used up; free some space and try again",
@@ -4372,10 +4642,10 @@ class Store(Protocol):
                        accept: Callable[[str], bool] | None) -> list[tuple[str, float]]: ...
     def missing_vectors(self, vectorizer: Vectorizer) -> list[str]: ...
     def put_vectors(self, vectorizer: Vectorizer, vectors: Mapping[str, Vector]) -> None: ...
-    def twin(self, text: str) -> str | None: ...
-    def near(self, text: str) -> list[str]: ...
+    def twin(self, text: str, *, accept: Callable[[str], bool] | None = None
+             ) -> str | None: ...
     def tagged(self, tags: Sequence[str]) -> list[str]: ...
-    def mentions(self, queries: Sequence[str]) -> list[str]: ...
+    def rivals(self, text: str) -> list[str]: ...
     def graph(self, *, rebuild: bool = False) -> GraphStore: ...
     def containing(self, text: str) -> list[str]: ...
     def write(self, name: str, data: bytes) -> Path: ...
@@ -4388,14 +4658,18 @@ class Store(Protocol):
 
 def to_markdown(memory: Memory) -> str:
     """Return the mirror file: frontmatter in fixed order, a blank line, the body as it is."""
-    row = memory.entry()
+    return _markdown(memory.entry())
+
+
+def _markdown(row: dict[str, object]) -> str:
     content = row.pop("content")
     labels = row.pop("redacted")
     fields = {name: row.pop(name) for name in _FRONTMATTER}
     if labels:
         fields["redacted"] = ",".join(labels)
-    lines = [f"{name if re.fullmatch(_YAML_KEY, name) else json.dumps(name)}: "
-             f"{_yaml_scalar(value)}\n" for name, value in {**fields, **row}.items()]
+    is_bare = _compiled(_YAML_KEY).fullmatch
+    lines = [f"{name if is_bare(name) else json.dumps(name)}: {_yaml_scalar(value)}\n"
+             for name, value in {**fields, **row}.items()]
     return "".join(["---\n", *lines, "---\n\n", content, "\n"])
 
 
@@ -4406,16 +4680,19 @@ _FRONTMATTER = ("id", "category", "room", "importance", "execution_verified", "a
 def _yaml_scalar(value: object) -> str:
     """Write a value as YAML that reads back the same; what could mean more is quoted."""
     if isinstance(value, str):
-        bare = re.fullmatch(r"[^\W\d_][^\x00-\x1f\x7f-\x9f:#\u2028\u2029\ufeff'\"]*", value)
+        bare = _compiled(_BARE).fullmatch(value)
         if bare and value == value.strip() and value.lower() not in _YAML_WORDS:
             return value
-        if re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", value):
+        if _compiled(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00").fullmatch(value):
             return value
+    elif value is None or isinstance(value, int):
+        return json.dumps(value)
     quoted = json.dumps(value, ensure_ascii=False)
     return re.sub(r"[\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff]",
                   lambda found: f"\\u{ord(found[0]):04x}", quoted)
 
 
+_BARE = r"[^\W\d_][^\x00-\x1f\x7f-\x9f:#\u2028\u2029\ufeff'\"]*"
 _YAML_KEY = r"[A-Za-z_][\w.\-]*"
 _YAML_WORDS = ("null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan", "inf")
 
@@ -4682,7 +4959,7 @@ class FileStore:
         self._vectors: VectorCache | None = None
         self._unsaved_vectors = 0
         how = config["retrieval"]
-        self._format = f"{__version__} 2 " + " ".join(f"{name}={how[name]}" for name in (
+        self._format = f"{__version__} 3 " + " ".join(f"{name}={how[name]}" for name in (
             "stem", "grams", "cues", "bm25_k1", "bm25_b"))
         tokens = functools.partial(tokenize_terms, stem=bool(how["stem"]), grams=how["grams"],
                                    cues=bool(how["cues"]))
@@ -4695,6 +4972,7 @@ class FileStore:
                            lambda data: BM25Index.load(data, tokenize=tokens, **asking)),
             "twins": _Part(folder / "twins.bin", DuplicateIndex, DuplicateIndex.load),
             "grams": _Part(folder / "grams.bin", GramIndex, GramIndex.load),
+            "claims": _Part(folder / "claims.bin", ConflictIndex, ConflictIndex.load),
             "graph": _Part(root / "graph.json", GraphStore, GraphStore.load)}
 
     # -- records ------------------------------------------------------------
@@ -4826,7 +5104,8 @@ class FileStore:
         elif kind == "lift":
             self._tombs.pop(subject, None)
         else:
-            memory_id = subject["id"] if kind == "put" else subject
+            memory_id, after = (subject["id"], subject["content"]) if kind == "put" else (
+                subject, None)
             before = self.text(memory_id)
             if self._tag_index is not None:
                 self._tag_index.set(memory_id, subject if kind == "put" else None)
@@ -4839,8 +5118,8 @@ class FileStore:
                 self._tombs.update(dict.fromkeys(*rest) if rest else ())
                 self._residue = True
             self._unmirrored[memory_id] = None
-            if not known and before != self.text(memory_id):
-                self._changed(memory_id)
+            if not known and before != after:
+                self._changed(memory_id, after)
 
     def _set_row(self, entry: dict[str, object]) -> None:
         self._rows[entry["id"]] = to_json(entry)
@@ -4848,9 +5127,8 @@ class FileStore:
         if entry["access_count"] >= self.config["retrieval"]["hot_threshold"]:
             self._hot[entry["id"]] = entry["access_count"]
 
-    def _changed(self, memory_id: str) -> None:
+    def _changed(self, memory_id: str, text: str | None) -> None:
         """Tell the indexes in memory, and note it for those on disk."""
-        text = self.text(memory_id)
         for part in self._parts.values():
             part.changed[memory_id] = None
             if part.index is not None:
@@ -4994,14 +5272,10 @@ class FileStore:
         self.write("vectors.json", mine.dump())
         self._unsaved_vectors = 0
 
-    def twin(self, text: str) -> str | None:
+    def twin(self, text: str, *, accept: Callable[[str], bool] | None = None) -> str | None:
         """Return the most similar memory from 0.85 up that differs in no fact."""
-        found = self._parts["twins"].open(self).find_duplicate(text, self.text)
+        found = self._parts["twins"].open(self).find_duplicate(text, self.text, accept=accept)
         return found[0] if found else None
-
-    def near(self, text: str) -> list[str]:
-        """Return the newest memories of similarity >= 0.85, whatever differs; at most 20."""
-        return self._parts["twins"].open(self).near(text, self.text)
 
     def tagged(self, tags: Sequence[str]) -> list[str]:
         """Return the ids that have all *tags*, newest first; the first call reads every row."""
@@ -5010,11 +5284,9 @@ class FileStore:
                                        if b', "tags": [' in row)
         return self._tag_index.find(tags)
 
-    def mentions(self, queries: Sequence[str]) -> list[str]:
-        """Return the ids of the six best keyword matches of each query, each once."""
-        index = self._parts["words"].open(self)
-        return list(dict.fromkeys(memory_id for query in queries
-                                  for memory_id, _ in index.search(query, 6)))
+    def rivals(self, text: str) -> list[str]:
+        """Return the newest ids that may contradict *text*, and some that do not; at most 60."""
+        return self._parts["claims"].open(self).candidates(text)[:60]
 
     def graph(self, *, rebuild: bool = False) -> GraphStore:
         """Return the graph, made again from the records when *rebuild*."""
@@ -5078,7 +5350,7 @@ class FileStore:
         self._replay(0)
         for memory_id in before.keys() | self._rows.keys() if before else ():
             if before.get(memory_id) != self._rows.get(memory_id):
-                self._changed(memory_id)
+                self._changed(memory_id, self.text(memory_id))
 
     def _read_index(self) -> bytes:
         """Return the plain bytes of index.json; recover them when they cannot be had."""
@@ -5323,18 +5595,20 @@ class FileStore:
 
     def _mirror(self) -> None:
         """Bring the Markdown files of changed memories up to date, or take them away."""
+        folder, kept = self.root / "store", self.config["encryption"]["markdown"]
+        if self._unmirrored and kept:
+            make_folder(folder)
         for memory_id in self._unmirrored:
-            path, memory = self.root / "store" / f"{memory_id}.md", self.get(memory_id)
-            if memory is None or not self.config["encryption"]["markdown"]:
-                path.unlink(missing_ok=True)
+            path, row = os.path.join(folder, f"{memory_id}.md"), self._rows.get(memory_id)
+            if row is None or not kept:
+                Path(path).unlink(missing_ok=True)
                 continue
             if memory_id in self.spared:
                 continue
-            if path.is_symlink():                  # never written through: it may point out
-                path.unlink()
-            make_folder(path.parent)
+            if os.path.islink(path):               # never written through: it may point out
+                os.unlink(path)
             # A kill never tears a file; only a single write is worth waiting for the disk.
-            write_atomic(path, to_markdown(memory).encode("utf-8", "replace"),
+            write_atomic(path, _markdown(json.loads(row)).encode("utf-8", "replace"),
                          durable=len(self._unmirrored) == 1)
         self._unmirrored.clear()
 
@@ -5987,7 +6261,8 @@ class HermesLite:
 
     def _redacted(self, raw: Draft) -> Draft:
         """Check and redact every field that a caller can fill."""
-        self.config.room_of(self._clean(raw.category))
+        if raw.category not in self.config["category_mapping"]:
+            self.config.room_of(self._clean(raw.category))      # an error that shows no secret
         if type(raw.importance) is not int or not 1 <= raw.importance <= 10:
             raise UsageError(f"importance is {self._quoted(raw.importance)}; give a whole number "
                              "from 1 to 10")
@@ -6139,29 +6414,21 @@ class HermesLite:
 
     def _compare(self, draft: Draft) -> tuple[Memory | None, tuple[Conflict, ...]]:
         """Return the memory that already says this, if any, and those that contradict it."""
-        near, conflicts = self.store.near(draft.content), {}
-        twin = self._twin(draft, near)
-        for memory_id in near:
+        twin, conflicts = self._twin(draft), []
+        for memory_id in self.store.rivals(draft.content):
             other = self.store.get(memory_id)
-            fact = other and differs_in_fact(draft.content, other.content)
-            if fact and _is_rival(fact, draft.content, other.content):
-                conflicts[memory_id] = Conflict(memory_id, fact, "value", other.content)
-        for memory_id in self.store.mentions(conflict_queries(draft.content)):
-            other = self.store.get(memory_id)
-            if other is None or memory_id in conflicts or twin and memory_id == twin.id:
+            if other is None or twin and memory_id == twin.id:
                 continue
-            for entity, kind in find_conflicts(draft.content, other.content)[:1]:
-                conflicts[memory_id] = Conflict(memory_id, entity, kind, other.content)
-        return twin, tuple(conflicts.values())
+            if found := _conflict(draft.content, other.content):
+                conflicts.append(Conflict(memory_id, *found, other.content))
+        return twin, tuple(conflicts)
 
-    def _twin(self, draft: Draft, near: Sequence[str]) -> Memory | None:
+    def _twin(self, draft: Draft) -> Memory | None:
         """Return the same agent's memory that says this, else the one that a system names."""
-        twin_id = self.store.twin(draft.content)
-        for memory_id in (twin_id, *near) if twin_id else ():
-            twin = self.store.get(memory_id)
-            if twin and _is_agent(twin, draft.agent) and (
-                    memory_id == twin_id or not differs_in_fact(draft.content, twin.content)):
-                return twin
+        twin_id = self.store.twin(draft.content, accept=lambda memory_id: _is_agent(
+            self.store.get(memory_id), draft.agent))
+        if twin_id:
+            return self.store.get(twin_id)
         found = (system.restates(draft) for system in self._with("restates"))
         return next(filter(None, map(self.store.get, filter(None, found))), None)
 
@@ -6893,6 +7160,15 @@ def _is_agent(memory: Memory, agent: str | None) -> bool:
 
 def _union(one: Iterable[str], two: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*one, *two)))
+
+
+def _conflict(new: str, old: str) -> tuple[str, str] | None:
+    """Return (what about, type): of near-duplicates the fact, else the first of find_conflicts."""
+    fact = differs_in_fact(new, old)
+    if fact and _is_rival(fact, new, old) and len(normalise(new)) >= SHORTEST_DUPLICATE and (
+            similarity(new, old) >= DUPLICATE_RATIO):
+        return fact, "value"
+    return next(iter(find_conflicts(new, old)), None)
 
 
 def _is_rival(fact: str, new: str, old: str) -> bool:

@@ -1395,6 +1395,7 @@ class BitSlicesCount(unittest.TestCase):
             expected = sum(1 << doc for doc, own in sets.items()
                            if doc not in dead and len(own & wanted) >= k)
             self.assertEqual(slices.at_least(wanted, k), expected)
+            self.assertEqual(slices.in_all(wanted), slices.at_least(wanted, len(wanted)))
 
     def test_counts_equal_brute_force_built_loaded_and_grown(self):
         rng = random.Random(3)
@@ -1456,6 +1457,27 @@ class Duplicates(unittest.TestCase):
                 self.assertEqual(
                     self.index.find_duplicate(query, self.texts.get, facts=facts_count),
                     best and (best[2], -best[0]))
+
+    def test_near_is_all_of_085_newest_first_and_the_bounds_are_bounds(self):
+        for query, ratios in zip(self.queries, self.ratios):
+            near = [key for key, ratio in ratios.items() if ratio >= 0.85
+                    and len(normalise(self.texts[key])) >= 5]
+            if len(normalise(query)) > 300:        # these must share runs of 8 as well
+                continue
+            self.assertEqual(self.index.near(query, self.texts.get), near[:-21:-1])
+        rng = random.Random(6)
+        for _ in range(300):
+            a, b = ("".join(rng.choices("abc 人山", k=rng.randint(1, 60))) for _ in "ab")
+            lengths = [0] * (len(b) + 1)
+            for x in a:                            # the plain table of common subsequences
+                row = [0]
+                for j, y in enumerate(b):
+                    row.append(lengths[j] + 1 if x == y else max(lengths[j + 1], row[j]))
+                lengths = row
+            self.assertEqual(h._common(a, b), lengths[-1])
+            ratio = similarity(a, b)
+            self.assertGreaterEqual(max(h._ratio_bound(normalise(a), normalise(b)), 0.0) + (
+                0 if ratio >= 0.85 else 1), ratio)
 
     def test_texts_that_do_not_differ_carry_one_mark(self):
         pairs = ("We recieve reports|we receive the report",
@@ -1640,6 +1662,46 @@ class Conflicts(unittest.TestCase):
                 continue
             self.assertTrue(any(set(tokenize_terms(q)) & set(tokenize_terms(old))
                                 for q in h.conflict_queries(new)), line)
+
+    def test_the_index_offers_every_text_that_conflicts_built_loaded_and_grown(self):
+        rng, pieces = random.Random(11), []
+        for line in (CONFLICT + "\n" + NO_CONFLICT).splitlines():
+            pieces += line.split("|")[:2]
+        frames = ("The {0} limit is now {1}", "the {0} limit of {2} is {1}", "{2}的{0}改为{1}",
+                  "{2}的{0}是{1}", "we no longer use {0} for {2}", "use {0} for {2}",
+                  "{2} likes {0}", "{2} does not like {0}", "{2}喜欢{0}的歌", "{2}不喜欢{0}",
+                  "{0} is enabled", "{0} is disabled", "die {0}frist ist jetzt am {1}. Mai",
+                  "die Projekt{0}frist ist am {1}. Mai", "{0} funktioniert nicht")
+        pieces += [rng.choice(frames).format(rng.choice(("cache", "Redis", "上限")),
+                                             rng.randint(3, 6), rng.choice(("Alice", "网关")))
+                   for _ in range(250)]
+        texts = {f"m{i}": ". ".join(rng.sample(pieces, rng.randint(1, 2))) for i in range(250)}
+        index, found, offered = h.ConflictIndex(), 0, 0
+        for at, (key, text) in enumerate(texts.items()):
+            if at % 100 == 50:
+                index = h.ConflictIndex.load(index.dump())
+                index.remove(f"m{at - 1}")
+                index.add(f"m{at - 1}", texts[f"m{at - 1}"])
+            index.MOST = 1_000
+            real = {old for old in list(texts)[:at] if h._conflict(text, texts[old])}
+            got = index.candidates(text)
+            self.assertLessEqual(real, set(got), text)
+            self.assertEqual(got, sorted(got, key=lambda k: -int(k[1:])))
+            found, offered = found + len(real), offered + len(got)
+            index.add(key, text)
+        self.assertGreater(found, 500)
+        self.assertLess(offered, 4 * found)
+
+    def test_the_index_forgets_what_is_removed(self):
+        index = h.ConflictIndex()
+        index.add("a", "We use Redis. The limit is 5.")
+        index.add("b", "the limit was changed to 7")
+        index.remove("a")
+        self.assertNotIn(b"Redis".lower(), index.dump())
+        for kept in (index, h.ConflictIndex.load(index.dump())):
+            self.assertEqual(kept.candidates("We no longer use Redis"), [])
+            self.assertEqual(kept.candidates("The limit is 6"), ["b"])
+        self.assertEqual(h._unpack(index.dump(), 5)[3][:8].tobytes(), bytes(8))
 
 
 # =============================================================================
@@ -3036,8 +3098,8 @@ class StoreContract:
             self.assertEqual((best, round(score, 6), rest), ("mem_2", 1.0, []))
             self.assertEqual(store.twin("the gateway listens on Port 8080!"), "mem_1")
             self.assertIsNone(store.twin("The gateway listens on port 8081"))
-            self.assertEqual(store.near("The gateway listens on port 8081"), ["mem_1"])
-            self.assertIn("mem_3", store.mentions(["redis"]))
+            self.assertEqual(store.rivals("The gateway listens on port 8081"), ["mem_1"])
+            self.assertEqual(store.rivals("Alice likes Redis"), [])
             self.assertEqual(store.graph().memories("Redis"), ["mem_3"])
             self.assertEqual(store.missing_vectors(local), [])
 
