@@ -525,9 +525,9 @@ DEFAULTS: dict[str, dict[str, object]] = {
         "default_top_k": 5, "min_score": 0.5, "time_decay_days": 90, "weight_importance": 0.4,
         "weight_frequency": 0.5, "weight_verified": 0.15, "boost_verified": 1.15,
         "hot_threshold": 5, "hot_boost": 1.1, "stem": True, "grams": 2, "cues": True,
-        "stop_words": True, "spelling": True, "bm25_k1": 1.2, "bm25_b": 0.4, "neighbours": 0.2,
+        "stop_words": True, "spelling": True, "bm25_k1": 1.5, "bm25_b": 0.6, "neighbours": 0.2,
         "source_share": 0.5, "speaker": 0.7, "phrase": 1.0, "dates": 0.3, "fusion": "minmax",
-        "vector_weight": 0.4, "local_vector_weight": 0.02, "rrf_k": 60, "min_confidence": 0.03},
+        "vector_weight": 0.4, "local_vector_weight": 0.0, "rrf_k": 60, "min_confidence": 0.03},
     "pruning": {
         "unverified_retention_days": 7, "low_frequency_days": 30, "low_frequency_threshold": 3,
         "critical_importance": 10, "default_retention_days": 90},
@@ -641,7 +641,7 @@ def _read_env(path: Path, notices: list[str]) -> dict[str, str]:
     return found
 
 
-_SHIPPED_CRC = 0xcca12c11         # of the shipped config.yaml, which says what DEFAULTS says
+_SHIPPED_CRC = 0xb111df8b         # of the shipped config.yaml, which says what DEFAULTS says
 
 
 def _read_yaml(path: Path, notices: list[str]) -> dict[str, dict[str, object]]:
@@ -6549,7 +6549,8 @@ class HermesLite:
         how = self.config["retrieval"]
         if how["fusion"] == "rrf":
             return rrf_merge([[i for i, _ in arm] for arm in arms.values()], k=how["rrf_k"])
-        local = vectorizer.name == "local"         # knows spelling, which keywords know better
+        # Local vectors know spelling, which keywords know better: at 0 they only add at the end.
+        local = vectorizer.name == "local"
         vectors = how["local_vector_weight" if local else "vector_weight"]
         weights = {"keywords": 1 - vectors, "vectors": vectors, "dates": how["dates"]}
         return minmax_merge((arm, weights.get(name, how["vector_weight"]))
