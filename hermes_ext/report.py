@@ -54,6 +54,7 @@ class Report(_Record):
     file: str | None = None
 
     def markdown(self) -> Iterator[str]:
+        """Yield the lines of the report."""
         yield f"# Alerts since {self.since[:16].replace('T', ' ')} UTC: {self.total}"
         for name, alerts in self.groups:
             yield ""

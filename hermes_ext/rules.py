@@ -37,33 +37,27 @@ logs/rules.log and synced, then it acts: at most once. A kill in between loses t
 twice (the `cause` is the same), a line in a file not. A failure is a warning of the write.
 
 logs/rules.log (version 1), a JSON object a line: {"at", "cause", "rule", "id", "agent", "why"} for
-a claim, {"at", "cause", "did": {action: "ok" or what failed}} for its end. No text of a memory is in
-it; what was forgotten is only an id there, and its lines are taken out of .ics and .md again.
+a claim, {"at", "cause", "did": {action: "ok" or what failed}} for its end. No text of a memory is
+in it; what was forgotten is only an id there, and its lines are taken out of .ics and .md again.
 """
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import hmac
-import ipaddress
 import json
 import os
-import re
-import signal
-import socket
-import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta, timezone
 from pathlib import Path
-from urllib.parse import urlsplit
 
-from hermes_lite import (ConfigError, Event, FileLock, HermesError, HermesLite, Memory,
-                         MissingPackage, Operation, Param, Refused, RemoteError, StorageError,
-                         UsageError, _deep, _first_line, _known, _Record, _visible, append_bytes,
-                         from_json, iso, make_folder, parse_time, to_json, write_atomic)
+from hermes_lite import (ConfigError, Event, FileLock, HermesError, HermesLite, Memory, NotFound,
+                         Operation, Param, StorageError, UsageError, _deep, _first_line, _known,
+                         _Record, _visible, append_bytes, from_json, import_system, iso,
+                         make_folder, parse_time, to_json, write_atomic)
 
-__all__ = ["Firing", "OPERATIONS", "Overview", "Rule", "Rules", "ics_event", "system"]
+__all__ = ["Firing", "OPERATIONS", "Overview", "Rule", "Rules", "read_rule", "system"]
 
 _PERIODS = {"day": "%Y-%m-%d", "week": "%G-W%V", "month": "%Y-%m"}
 _WHEN = ("tag", "score_above", "anchor", "recalled_more_than", "per", "from", "to")
@@ -110,6 +104,7 @@ class Firing(_Record):
 
     @property
     def state(self) -> str:
+        """Return done, failed or interrupted."""
         if not self.did:
             return "interrupted"
         return "failed" if self.failures else "done"
@@ -231,7 +226,8 @@ class Rules:
         files = {rule.name: rule for rule in self.rules if rule.append}
         for firing in self.log.firings() if files and why != "pruned" else ():
             if firing.id == memory.id and firing.rule in files:
-                _take_out(self.memory, files[firing.rule], firing)
+                import_system("actions").take_out(
+                    self.memory, files[firing.rule].append, firing.cause)
         if any(rule.changes for rule in self.rules):
             with self.log.locked():
                 known = self._known()
@@ -335,18 +331,16 @@ class Rules:
     def _do(self, rule: Rule, firing: Firing, actions: Iterable[str]) -> Firing:
         """Do the actions of one firing; a failure is kept in the log, never raised."""
         did = dict(firing.did)
-        try:
-            memory = self.memory._get(firing.id)
-        except HermesError:
-            did, actions = dict.fromkeys(actions, "forgotten"), ()
         for name in actions:
             try:
-                _DOERS[name](self.memory, rule, firing, memory)
+                _do(self.memory, rule, firing, name)
                 did[name] = "ok"
+            except NotFound:
+                did[name] = "forgotten"
             except (HermesError, OSError) as problem:
                 did[name] = self.memory.redact(" ".join(str(problem).split()))[0][:300]
         self.log.end(firing.cause, did)
-        return Firing(firing.at, firing.rule, firing.id, firing.cause, firing.why, firing.agent, did)
+        return replace(firing, did=did)
 
     def check(self, *, dry_run: bool = False) -> list[Firing]:
         """Hold every memory against the rules; failures are in the firings, not raised."""
@@ -475,222 +469,29 @@ class Log:
             self._firings[key] = Firing(*(str(line.get(name, "")) for name in (
                 "at", "rule", "id", "cause", "why")), line.get("agent"))
         elif key in self._firings and isinstance(did, dict):
-            one = self._firings[key]
-            self._firings[key] = Firing(one.at, one.rule, one.id, key, one.why, one.agent, did)
+            self._firings[key] = replace(self._firings[key], did=did)
 
 
-# -- run ----------------------------------------------------------------------
+# -- what a firing does -------------------------------------------------------
 
 def _entry(memory: HermesLite, row: Memory) -> dict[str, object]:
     """Return a memory as it may leave: redacted once more, by today's rules."""
     return _deep(row.entry(), lambda text: memory.redact(text)[0])
 
 
-def _run_command(memory: HermesLite, rule: Rule, firing: Firing, row: Memory) -> None:
-    """Run the rule's command and wait for it; StorageError or Refused says what went wrong."""
-    keep = {name: value for name, value in os.environ.items()
-            if not name.endswith("_API_KEY") and not name.startswith("HERMES_MASTER_KEY")}
-    try:
-        child = subprocess.Popen(
-            rule.run, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            start_new_session=True, env={**keep, "HERMES_RULE": rule.name,
-                                         "HERMES_LITE_ROOT": str(memory.root)})
-    except (OSError, ValueError) as problem:
-        raise StorageError(f"{rule.run[0]} cannot be started: "
-                           f"{getattr(problem, 'strerror', None) or problem}") from None
-    try:
-        _, errors = child.communicate(to_json(_entry(memory, row)), timeout=rule.timeout)
-    except subprocess.TimeoutExpired:
-        raise Refused(f"{rule.run[0]} took more than {rule.timeout:g} s and was ended",
-                      "timeout") from None
-    finally:
-        _end(child)
-    if child.returncode:
-        said = memory.redact(errors[-2000:].decode("utf-8", "replace"))[0].strip()
-        if said:                                   # told to the caller, kept nowhere
-            memory.notices.append(f"{rule.run[0]} says: {said[-200:]}")
-        raise Refused(f"{rule.run[0]} ended with {child.returncode}", "failed")
-
-
-def _end(child: subprocess.Popen) -> None:
-    """End a child that is still there, with all that it started."""
-    if child.poll() is None:
-        with contextlib.suppress(OSError):
-            os.killpg(child.pid, signal.SIGKILL) if hasattr(os, "killpg") else child.kill()
-        child.wait()
-        child.stderr.close()
-
-
-# -- webhook ------------------------------------------------------------------
-
-def _post(memory: HermesLite, rule: Rule, firing: Firing, row: Memory) -> None:
-    """Send one firing; RemoteError for an answer above 299, Refused for the wrong address."""
-    url = memory.config.env(rule.webhook[1:]) if rule.webhook.startswith("$") else rule.webhook
-    if not url:
-        raise ConfigError(f"{rule.webhook} is not set; set it in the environment or in .env")
-    check_address(url, private=rule.private)
-    try:
-        import requests
-    except ImportError:
-        raise MissingPackage("webhooks need the package requests; run: pip install "
-                             "'hermes-lite[remote]'") from None
-    body = to_json({"rule": rule.name, "cause": firing.cause, "at": firing.at,
-                    "memory": _entry(memory, row)})
-    with requests.Session() as session:
-        session.trust_env = False                  # no proxy, and no password from .netrc
-        try:
-            answer = session.post(url, data=body, timeout=rule.timeout, allow_redirects=False,
-                                  stream=True, headers={"Content-Type": "application/json",
-                                                        "Idempotency-Key": firing.cause})
-            answer.close()
-        except (OSError, ValueError) as problem:   # requests derives its errors from these
-            raise RemoteError(f"{urlsplit(url).hostname} cannot be reached "
-                              f"({type(problem).__name__})") from None
-    if answer.status_code >= 300:
-        moved = "; redirects are not followed" if answer.status_code < 400 else ""
-        raise RemoteError(f"{urlsplit(url).hostname} answered {answer.status_code}{moved}")
-
-
-def check_address(url: str, *, private: bool = False) -> None:
-    """Refuse what is neither https nor this machine, or not public unless *private*.
-
-    No message shows more of a URL than its host: a path may be a secret.
-    """
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port or 443
-    except ValueError:
-        raise ConfigError("the webhook is no URL; give one such as https://example.com/hook"
-                          ) from None
-    if parts.scheme not in ("http", "https") or not host:
-        raise ConfigError("the webhook is no URL; give one such as https://example.com/hook")
-    if _is_here(host):
-        return
-    if parts.scheme != "https":
-        raise Refused(f"the webhook at {host} is not https; only this machine may be called by "
-                      "http", "not_https")
-    try:
-        found = {row[4][0] for row in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
-    except (OSError, UnicodeError):
-        raise RemoteError(f"{host} is not known to the network") from None
-    if not private and not all(ipaddress.ip_address(ip.partition("%")[0]).is_global
-                               for ip in found):
-        raise Refused(f"{host} is no public address; say `private: true` in the rule if it "
-                      "should be called", "private_address")
-
-
-def _is_here(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-# -- append -------------------------------------------------------------------
-
-def _append(memory: HermesLite, rule: Rule, firing: Firing, row: Memory) -> None:
-    """Write a firing's event or line into the rule's file, unless it is there already."""
-    path = _file_of(memory, rule)
-    folder = Path(os.path.realpath(path.parent))
-    inside = folder.is_relative_to(os.path.realpath(memory.root))
-    if inside and folder != Path(os.path.realpath(memory.root)):
-        raise ConfigError(f"append may not write into {folder.name}/, where the store's own files "
-                          "are; name a file in the data root or outside of it")
-    if not folder.is_dir():
-        raise ConfigError(f"append: there is no folder {folder}; create it")
-    with Log(memory).locked():
-        try:
-            old = path.read_bytes() if path.exists() else b""
-        except OSError as problem:
-            raise StorageError(f"cannot read {path}: {problem.strerror}") from None
-        if firing.cause.encode() in old:
-            return
-        if path.suffix.lower() == ".ics":
-            write_atomic(path, _calendar(old, ics_event(row, key=firing.cause, rule=rule.name,
-                                                        now=memory._clock()), path))
-        else:
-            line = f"- {row.created_at[:10]} {_one_line(row.content)} ^hermes-{firing.cause}\n"
-            append_bytes(path, (b"\n" if old and old[-1:] != b"\n" else b"")
-                         + line.encode("utf-8", "replace"))
-
-
-def _file_of(memory: HermesLite, rule: Rule) -> Path:
-    return memory.root / Path(rule.append).expanduser()
-
-
-def _take_out(memory: HermesLite, rule: Rule, firing: Firing) -> None:
-    """Take a firing's event or line out of the rule's file again."""
-    path, mark = _file_of(memory, rule), re.escape(firing.cause.encode())
-    event = rb"BEGIN:VEVENT\r?\n(?:(?!END:VEVENT).*\n)*?UID:%s@(?:.*\n)*?END:VEVENT\r?\n" % mark
-    line = rb"(?m)^.*\^hermes-%s\n" % mark
-    with Log(memory).locked(), contextlib.suppress(FileNotFoundError):
-        old = path.read_bytes()
-        new = re.sub(event if path.suffix.lower() == ".ics" else line, b"", old)
-        if new != old:
-            write_atomic(path, new)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", " ", text).split())
-
-
-_CALENDAR = b"BEGIN:VCALENDAR\r\nVERSION:2.0\r\nPRODID:-//hermes-lite//rules//EN\r\n"
-_CALENDAR_END = b"END:VCALENDAR"
-
-
-def _calendar(old: bytes, event: bytes, path: Path) -> bytes:
-    """Return the calendar with one more event before its end."""
-    old = old if old.strip() else _CALENDAR + _CALENDAR_END + b"\r\n"
-    head, end, tail = old.rpartition(_CALENDAR_END)
-    if not old.lstrip(b"\xef\xbb\xbf").startswith(b"BEGIN:VCALENDAR") or tail.strip() or not end:
-        raise Refused(f"{path.name} is no calendar; move it away or name another file",
-                      "no_calendar")
-    return head + event + end + b"\r\n"
-
-
-def ics_event(row: Memory, *, key: str, rule: str, now: datetime) -> bytes:
-    """Return a VEVENT of RFC 5545: an all-day event, CRLF, folded at 75 octets."""
-    day = _day(row)
-    text = re.sub(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", " ", row.content.replace("\r\n", "\n"))
-    lines = ["BEGIN:VEVENT", f"UID:{key}@hermes-lite",
-             f"DTSTAMP:{now.astimezone(timezone.utc):%Y%m%dT%H%M%SZ}",
-             f"DTSTART;VALUE=DATE:{day:%Y%m%d}",
-             f"DTEND;VALUE=DATE:{day + timedelta(days=1):%Y%m%d}",
-             f"SUMMARY:{_escaped(_first_line(text))}", f"DESCRIPTION:{_escaped(text)}",
-             f"CATEGORIES:{','.join(map(_escaped, (*row.tags, rule)))}", "END:VEVENT"]
-    return b"".join(_folded(line) for line in lines)
-
-
-def _day(row: Memory) -> datetime:
-    """Return the day a memory is about: deadline, expires_at, a date in it, or its own."""
-    dates = re.findall(r"(?<!\d)\d{4}[-/年]\d{1,2}[-/月]\d{1,2}(?!\d)", row.content)
-    for word in (*anchors(row, "deadline"), row.expires_at, *dates, row.created_at):
-        when = parse_time(re.sub(r"[年月]", "-", str(word)).rstrip("日号")) if word else None
-        if when:
-            return when
-    return datetime(1970, 1, 1, tzinfo=timezone.utc)
-
-
-def _escaped(text: str) -> str:
-    return re.sub(r"([\\;,])", r"\\\1", text).replace("\n", "\\n")
-
-
-def _folded(line: str) -> bytes:
-    """Cut a line at 75 octets, never inside a character; what follows starts with a blank."""
-    rows, row = [], b""
-    for char in line:
-        data = char.encode("utf-8", "replace")
-        if len(row) + len(data) > 75:
-            rows.append(row)
-            row = b" "
-        row += data
-    return b"\r\n".join([*rows, row]) + b"\r\n"
-
-
-_DOERS: dict[str, Callable[[HermesLite, Rule, Firing, Memory], None]] = {
-    "run": _run_command, "webhook": _post, "append": _append}
+def _do(memory: HermesLite, rule: Rule, firing: Firing, action: str) -> None:
+    """Do one action of a rule for one memory; an error says what went wrong."""
+    actions, row = import_system("actions"), memory._get(firing.id)
+    if action == "run":
+        actions.run(memory, rule.run, to_json(_entry(memory, row)), timeout=rule.timeout,
+                    rule=rule.name)
+    elif action == "webhook":
+        actions.post(memory, rule.webhook, {
+            "rule": rule.name, "cause": firing.cause, "at": firing.at,
+            "memory": _entry(memory, row)}, timeout=rule.timeout, private=rule.private)
+    else:
+        actions.append(memory, rule.append, row, cause=firing.cause,
+                       dates=anchors(row, "deadline"))
 
 
 # -- commands -----------------------------------------------------------------

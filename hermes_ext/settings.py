@@ -10,9 +10,9 @@ A setting is named section.key, as in config.yaml. Where it comes from is `defau
 or `env NAME`; of keys and switches in the environment or .env only `set` or `unset` is shown.
 
 `set` edits the data root's config.yaml, and first makes it from the shipped one where there is
-none. Comments, order and everything else stay. The value is read as YAML (true, 8, [a, b], null); a
-setting that is a text takes the word as it is. The new file is held against the same check
-as at every start, systems included, and only then replaces the old one, whole or not at all; two
+none. Comments, order and everything else stay. The value is read as YAML (true, 8, [a, b], null);
+a setting that is a text takes the word as it is. The new file is held against the same check as
+at every start, systems included, and only then replaces the old one, whole or not at all; two
 `set` at once both count. Needs `pip install 'hermes-lite[config]'` (ruamel.yaml and PyYAML).
 
 These commands also work where config.yaml is broken: `list` and `get` say what is wrong, `path`
