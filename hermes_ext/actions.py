@@ -256,6 +256,10 @@ def event(row: Memory, *, cause: str, now: datetime, dates: Iterable[str] = ()) 
 def _day(row: Memory, dates: Iterable[str]) -> datetime:
     in_text = re.findall(r"(?<!\d)\d{4}[-/年]\d{1,2}[-/月]\d{1,2}(?!\d)", row.content)
     for word in (*dates, row.expires_at, *in_text, row.created_at):
+        if word and (day := re.fullmatch(r"--(\d\d-\d\d)", word)):     # the next one of them
+            made = row.created_at[:10]
+            year = int(made[:4]) if made[:4].isdecimal() else 1970
+            word = f"{year + (f'{year}-{day[1]}' < made)}-{day[1]}"
         when = parse_time(re.sub(r"[年月]", "-", str(word)).rstrip("日号")) if word else None
         if when:
             return when

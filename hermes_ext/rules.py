@@ -13,11 +13,13 @@ In config.yaml, each rule under a name that stays:
                     run: [python3, /opt/mail.py, legal]}
         crm:       {when: {anchor: status, from: draft, to: signed}, webhook: $CRM_URL}
 
-when     tag, anchor (a type in the memory's anchors) and score_above hold together. The score is
-         the salience where there is one, else the importance. `recalled_more_than` counts the
-         recalls that return this anchor's value within one day, week or month (UTC); `from` and
-         `to` a change of the value (status: of the memory's status, too). A value is known from
-         the first time that the rules see the memory, so a change made before is not seen.
+when     tag, anchor (a type that the system anchors finds) and score_above hold together. The
+         score is the salience as it is now where that system is on, else the importance.
+         `recalled_more_than` counts the recalls that return this anchor's value within one day,
+         week or month (UTC). `from` and `to`, one or both, are a change: of a status, also one
+         that a newer memory states about the same number, of the state of an action_item (open,
+         done), of the value of another type. A value is known from the first time that the
+         rules see the memory; a change made before that is not seen.
 run      a list: program and arguments, no shell; the memory comes as JSON on standard input, the
          rule's name as HERMES_RULE. Keys of this memory are not in its environment. It is killed
          after `timeout` seconds (10). In a command that a rule started no rule fires.
@@ -169,24 +171,43 @@ def _form(text: object) -> str:
     return str(text).strip().lstrip("#").casefold()
 
 
+def _rows(memory: Memory, kind: str) -> list[Mapping[str, object]]:
+    """Return the anchors of one type as {type, value, …}, as their system keeps them in meta."""
+    kept = memory.meta.get("anchors")
+    rows = kept.get("values", ()) if isinstance(kept, Mapping) else ()
+    return [row for row in rows if isinstance(row, Mapping) and row.get("type") == kind]
+
+
 def anchors(memory: Memory, kind: str) -> tuple[str, ...]:
     """Return the values of one type of anchor; of `status` also the memory's own."""
-    kept = memory.meta.get("anchors")
-    rows = kept.get(kind, ()) if isinstance(kept, Mapping) else ()
-    rows = (rows,) if isinstance(rows, (str, Mapping)) else rows
-    values = [row.get("value") if isinstance(row, Mapping) else row for row in rows]
     own = (memory.status,) if kind == "status" and memory.status else ()
-    return tuple(dict.fromkeys(str(value) for value in (*own, *values) if value is not None))
+    return tuple(dict.fromkeys((*own, *(str(row.get("value")) for row in _rows(memory, kind)))))
 
 
-def score(memory: Memory) -> float:
-    """Return the salience where a system keeps one in meta, else the importance."""
-    kept = memory.meta.get("salience")
-    value = kept.get("score") if isinstance(kept, Mapping) else kept
-    return float(value) if isinstance(value, (int, float)) else float(memory.importance)
+def _states(memory: Memory, kind: str) -> dict[str, tuple[str | None, str]]:
+    """Return {what: (before, now)} of all that can change under one type of anchor.
+
+    An action item changes by its status, a status by its value; `before` is None where the
+    anchor does not say it.
+    """
+    own = {"": (None, memory.status)} if kind == "status" and memory.status else {}
+    for row in _rows(memory, kind):
+        value, before = str(row.get("value")), row.get("from")
+        before = None if before is None else str(before)
+        own[value if "status" in row else "value"] = before, str(row.get("status", value))
+    return own
 
 
-def _holds(rule: Rule, memory: Memory) -> str | None:
+def score(memory: HermesLite, row: Memory) -> float:
+    """Return the salience as it is now, where a system counts one, else the importance."""
+    for each in memory._with("describe"):
+        row = each.describe(row)
+    kept = row.meta.get("salience")
+    value = kept.get("now", kept.get("score")) if isinstance(kept, Mapping) else None
+    return float(value) if isinstance(value, (int, float)) else float(row.importance)
+
+
+def _holds(host: HermesLite, rule: Rule, memory: Memory) -> str | None:
     """Say why the plain conditions of a rule hold for a memory, or None."""
     when, why = rule.when, []
     if "tag" in when:
@@ -198,7 +219,7 @@ def _holds(rule: Rule, memory: Memory) -> str | None:
             return None
         why.append(f"anchor {when['anchor']}")
     if "score_above" in when:
-        if not (now := score(memory)) > when["score_above"]:
+        if not (now := score(host, memory)) > when["score_above"]:
             return None
         why.append(f"score {now:g} above {when['score_above']:g}")
     return ", ".join(why)
@@ -231,8 +252,11 @@ class Rules:
         if any(rule.changes for rule in self.rules):
             with self.log.locked():
                 known = self._known()
-                if any(values.pop(memory.id, None) for values in known.values()):
-                    self.memory.save_state("rules", known)
+                kept = {name: {mark: value for mark, value in values.items()
+                               if not mark.startswith(f"{memory.id} ")}
+                        for name, values in known.items()}
+                if kept != known:
+                    self.memory.save_state("rules", kept)
 
     def observe(self, event: Event) -> None:
         """Count a recall for the rules that ask how often; fire those that have enough."""
@@ -242,7 +266,8 @@ class Rules:
         with self.memory._mutex:
             found = [m for i in event.ids if (m := self.memory.store.get(i)) is not None]
         hits = {(rule.name, value): (rule, memory) for rule in rules for memory in reversed(found)
-                if _holds(rule, memory) for value in anchors(memory, rule.when["anchor"])}
+                if _holds(self.memory, rule, memory)
+                for value in anchors(memory, rule.when["anchor"])}
         if hits:
             self._act(self._counted(hits))
 
@@ -254,7 +279,8 @@ class Rules:
     def due(self, memory: Memory, *, dry_run: bool = False) -> list[tuple[Rule, Firing]]:
         """Claim and return what a memory makes fire; with *dry_run* nothing is claimed."""
         plain = [(rule, memory, memory.id, why) for rule in self.rules
-                 if not (rule.counts or rule.changes) and (why := _holds(rule, memory))]
+                 if not (rule.counts or rule.changes) and (
+                     why := _holds(self.memory, rule, memory))]
         changing = [rule for rule in self.rules if rule.changes and (
             "tag" not in rule.when or _form(rule.when["tag"]) in map(_form, memory.tags))]
         if not (plain or changing):
@@ -270,24 +296,24 @@ class Rules:
         return fired
 
     def _known(self) -> dict[str, dict[str, list]]:
-        """Return {rule: {memory id: [value, how often it changed]}}."""
+        """Return {rule: {memory id and what: [value, how often it changed]}}."""
         return {name: dict(values) for name, values in self.memory.state("rules").items()
                 if isinstance(values, dict)}
 
     def _changed(self, rule: Rule, memory: Memory, known: dict[str, dict[str, list]]
                  ) -> Iterator[tuple[Rule, Memory, str, str]]:
-        """Yield the cause when the value went from `from` to `to`; note the new value."""
-        values = known.setdefault(rule.name, {})
-        now = next(iter(anchors(memory, rule.when["anchor"])), None)
-        before, turns = values.get(memory.id, [now, 0])
-        if now is None:
-            return
-        values[memory.id] = [now, turns + (_form(now) != _form(before))]
-        wanted = [_form(rule.when.get("from", before)), _form(rule.when.get("to", now))]
-        if before is not None and _form(before) != _form(now) and (
-                [_form(before), _form(now)] == wanted):
-            yield rule, memory, f"{memory.id} {turns}", f"{rule.when['anchor']}: {wanted[0]} -> " \
-                                                         f"{wanted[1]}"
+        """Yield a cause for each value that went from `from` to `to`; note the new values."""
+        values, kind = known.setdefault(rule.name, {}), rule.when["anchor"]
+        for what, (said, now) in _states(memory, kind).items():
+            mark = f"{memory.id} {self.log.name(rule.name, what)}"
+            before, turns = values.get(mark, [said, 0])
+            now = _form(now)
+            values[mark] = [now, turns + (now != before)]
+            if before is None or (before := _form(before)) == now:
+                continue
+            if _form(rule.when.get("from", before)) == before and (
+                    _form(rule.when.get("to", now)) == now):
+                yield rule, memory, f"{mark} {turns}", f"{kind}: {before} -> {now}"
 
     def _counted(self, hits: Mapping[tuple[str, str], tuple[Rule, Memory]]
                  ) -> list[tuple[Rule, Firing]]:
@@ -345,10 +371,9 @@ class Rules:
     def check(self, *, dry_run: bool = False) -> list[Firing]:
         """Hold every memory against the rules; failures are in the firings, not raised."""
         self.memory.store.refresh()
-        fired = [pair for memory in list(self.memory.store)
-                 for pair in self.due(memory, dry_run=dry_run)]
         return [firing if dry_run else self._do(rule, firing, rule.actions)
-                for rule, firing in fired]
+                for memory in list(self.memory.store)
+                for rule, firing in self.due(memory, dry_run=dry_run)]
 
     def retry(self) -> list[Firing]:
         """Do again what failed, or was claimed more than its time-out and a minute ago."""
@@ -366,7 +391,7 @@ class Rules:
     def _is_young(self, firing: Firing, rule: Rule) -> bool:
         began = parse_time(firing.at)
         limit = timedelta(seconds=len(rule.actions) * rule.timeout + _GRACE)
-        return began is not None and timedelta(0) <= self.memory._clock() - began < limit
+        return began is not None and abs(self.memory._clock() - began) < limit
 
 
 # -- the log of firings -------------------------------------------------------

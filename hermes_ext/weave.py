@@ -135,7 +135,7 @@ def _relevant(memory: HermesLite, hits: Hits, max_distance: float
         said.startswith("vectors:") for said in hits.degraded)
     kept, far = [], []
     for hit in hits:
-        others = set(hit.why.get("arms", ())) - {"keywords", "vectors"}
+        others = set(hit.why.get("arms", ())) - {"keywords", "vectors"} or hit.why.get("exact")
         if 1 - hit.vec_score <= max_distance or others or is_lexical and hit.kw_score > 0:
             kept.append(hit)
         else:
