@@ -24,6 +24,13 @@ from hermes_lite import Config, ConfigError, HermesLite, UsageError, redact  # n
 NOW = datetime(2026, 8, 1, 12, tzinfo=timezone.utc)
 
 
+def setUpModule() -> None:
+    """Do not wait for the disk: kills are tried here, power cuts are not."""
+    real = os.fsync
+    os.fsync = lambda handle: None
+    unittest.addModuleCleanup(setattr, os, "fsync", real)
+
+
 class AuditCase(unittest.TestCase):
 
     def setUp(self) -> None:

@@ -43,6 +43,13 @@ HARMLESS = (
     "The prompt for the shell is green", "忘记带钥匙了", "The build takes 12 minutes [see #4]")
 
 
+def setUpModule() -> None:
+    """Do not wait for the disk: kills are tried here, power cuts are not."""
+    real = os.fsync
+    os.fsync = lambda handle: None
+    unittest.addModuleCleanup(setattr, os, "fsync", real)
+
+
 class WeaveCase(unittest.TestCase):
 
     def setUp(self) -> None:
