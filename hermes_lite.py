@@ -66,7 +66,7 @@ import time
 import unicodedata
 import zlib
 from array import array
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -1771,9 +1771,13 @@ def cut_tags(tags: object) -> tuple[str, ...]:
 
 def tag_forms(tags: object) -> tuple[str, ...]:
     """Return tags as they are stored and asked for: cut, NFKC, case folded, no # before."""
-    forms = (_unicode(_unicode(tag).casefold()) for tag in cut_tags(tags))
-    return tuple(dict.fromkeys(tag for form in forms for part in cut_tags(form)
-                               if (tag := part.lstrip("#"))))
+    return tuple(dict.fromkeys(form for tag in cut_tags(tags) for form in _forms_of(tag)))
+
+
+@functools.lru_cache(maxsize=20_000)
+def _forms_of(tag: str) -> tuple[str, ...]:
+    parts = cut_tags(_unicode(_unicode(tag).casefold()))
+    return tuple(form for part in parts if (form := part.lstrip("#")))
 
 
 def similarity(a: str, b: str) -> float:
@@ -4397,39 +4401,42 @@ class TagIndex:
     """Which memories have which tag, in the order of their created_at; lives in memory only."""
 
     def __init__(self, entries: Iterable[Mapping[str, object]]) -> None:
-        self._of: dict[str, tuple[tuple[str, str], frozenset[str]]] = {}
-        self._lists: dict[str, list[tuple[str, str]]] = {}
+        self._of: dict[str, tuple[str, frozenset[str]]] = {}       # id -> created_at, tags
+        by_tag: dict[str, list[tuple[str, str]]] = {}
         for entry in entries:
-            place, tags = self._note(entry)
-            for tag in tags:
-                self._lists.setdefault(tag, []).append(place)
-        for places in self._lists.values():
-            places.sort()
+            for tag in self._note(entry):
+                by_tag.setdefault(tag, []).append((self._of[entry["id"]][0], entry["id"]))
+        self._lists = {tag: (sorted(places), [i for _, i in sorted(places)])
+                       for tag, places in by_tag.items()}          # places, and their ids alone
 
-    def _note(self, entry: Mapping[str, object]) -> tuple[tuple[str, str], frozenset[str]]:
+    def _note(self, entry: Mapping[str, object]) -> frozenset[str]:
         when = entry["created_at"]
         if not (isinstance(when, str) and len(when) == 25 and when.endswith("+00:00")):
             when = iso(parse_time(when) or datetime.min.replace(tzinfo=timezone.utc))
-        row = (when, entry["id"]), frozenset(tag_forms(entry.get("tags") or ()))
-        self._of[entry["id"]] = row
-        return row
+        tags = frozenset(form for tag in entry.get("tags") or () for form in _forms_of(str(tag)))
+        self._of[entry["id"]] = when, tags
+        return tags
 
     def set(self, memory_id: str, entry: Mapping[str, object] | None) -> None:
         """Take over the entry of a memory; None says that it is gone."""
-        place, tags = self._of.pop(memory_id, (None, ()))
+        when, tags = self._of.pop(memory_id, ("", frozenset()))
         for tag in tags:
-            del self._lists[tag][bisect_left(self._lists[tag], place)]
-        if entry is not None and entry.get("tags"):
-            place, tags = self._note(entry)
-            for tag in tags:
-                insort(self._lists.setdefault(tag, []), place)
+            places, ids = self._lists[tag]
+            at = bisect_left(places, (when, memory_id))
+            del places[at], ids[at]
+        for tag in self._note(entry) if entry is not None and entry.get("tags") else ():
+            places, ids = self._lists.setdefault(tag, ([], []))
+            place = (self._of[memory_id][0], memory_id)
+            at = bisect_left(places, place)
+            places.insert(at, place)
+            ids.insert(at, memory_id)
 
     def find(self, tags: Sequence[str]) -> list[str]:
         """Return the ids that have all *tags*, newest first; costs the rarest tag's length."""
         wanted = frozenset(tag_forms(tags))
-        places = min((self._lists.get(tag, []) for tag in wanted), key=len, default=[])
-        return [memory_id for _, memory_id in reversed(places)
-                if len(wanted) == 1 or wanted <= self._of[memory_id][1]]
+        ids = min((self._lists.get(tag, ((), []))[1] for tag in wanted), key=len, default=[])
+        return ids[::-1] if len(wanted) < 2 else [
+            memory_id for memory_id in reversed(ids) if wanted <= self._of[memory_id][1]]
 
 
 class GramIndex(SparseIndex):
@@ -4492,6 +4499,11 @@ class FileStore:
         """Return a memory's content alone."""
         row = self._rows.get(memory_id)
         return None if row is None else json.loads(row)["content"]
+
+    def entry(self, memory_id: str) -> dict[str, object] | None:
+        """Return a memory's fields unchecked, which is faster."""
+        row = self._rows.get(memory_id)
+        return None if row is None else json.loads(row)
 
     def get(self, memory_id: str) -> Memory | None:
         row = self._rows.get(memory_id)
@@ -5939,7 +5951,7 @@ class HermesLite:
         twin_id = self.store.twin(draft.content)
         for memory_id in (twin_id, *near) if twin_id else ():
             twin = self.store.get(memory_id)
-            if twin and _is_agent(twin, draft.agent) and (
+            if twin and is_same_agent(twin.agent, draft.agent) and (
                     memory_id == twin_id or not differs_in_fact(draft.content, twin.content)):
                 return twin
         found = (system.restates(draft) for system in self._with("restates"))
@@ -6084,9 +6096,11 @@ class HermesLite:
                 agent: str | None) -> Callable[[str], bool] | None:
         """Return what tells whether an id passes; None when everything does."""
         def is_from(memory_id: str) -> bool:
-            m = self.store.get(memory_id)
-            return m is not None and room in (None, m.room) and (
-                agent is None or _is_agent(m, agent))
+            m = get(memory_id)
+            return m is not None and room in (None, m["room"]) and (
+                agent is None or is_same_agent(m.get("agent"), agent))
+
+        get = getattr(self.store, "entry", self.store.get)     # cheaper, where a store has it
 
         ids = frozenset(self.store.tagged(tags)) if tags else None
         if room is None and agent is None:
@@ -6364,7 +6378,7 @@ class HermesLite:
             rows = filter(None, map(self.store.get, self.store.tagged(wanted))) if (
                 wanted) else self.store
             rows = [m for m in rows if room in (None, m.room)
-                    and (agent is None or _is_agent(m, agent))
+                    and (agent is None or is_same_agent(m.agent, agent))
                     and category in (None, m.category)
                     and not (unverified and m.execution_verified)
                     and (start is None or (parse_time(m.created_at) or start) >= start)]
@@ -6550,8 +6564,9 @@ def _agent(name: str | None) -> str | None:
     return unicodedata.normalize("NFKC", name).strip() or None if name else None
 
 
-def _is_agent(memory: Memory, agent: str | None) -> bool:
-    return (_agent(memory.agent) or "").casefold() == (_agent(agent) or "").casefold()
+def is_same_agent(one: str | None, two: str | None) -> bool:
+    """Tell whether two names mean one agent; None is nobody in particular, and only itself."""
+    return one == two or (_agent(one) or "").casefold() == (_agent(two) or "").casefold()
 
 
 def _union(one: Iterable[str], two: Iterable[str]) -> tuple[str, ...]:

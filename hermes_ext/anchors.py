@@ -53,7 +53,7 @@ from datetime import date, timedelta
 from decimal import Decimal
 
 from hermes_lite import (ConfigError, Draft, HermesLite, Hit, Memory, Operation, Param,
-                         _first_line, _is_agent, _visible, facts, iso, parse_time)
+                         _first_line, _visible, facts, is_same_agent, iso, parse_time)
 
 __all__ = ["Anchors", "OPERATIONS", "extract", "says", "system"]
 
@@ -127,7 +127,8 @@ _NAMING = (*_CODES, "email", "url", "phone", "ip_port")       # a value names on
 _WISH = (r"(?:请)?(?:记住|记下|注意)(?:这个|这点|一下|了)?|remember(?:\sthis|\sthat)?|note(?:\sthat)?"
          r"|merk\sdir(?:\sdas)?|客户|先生|女士|customer|client|Kunde|Herr|Frau|Mrs?\.?")
 _ASKING = (r"多少|什么|哪个|哪里|几号|怎么|吗|呢|请问|告诉我|what(?:['’]s)?|which|when|where"
-           r"|whose|how much|tell me|give me|was|wie|wann|welche[rs]?|lautet|please|号|number|address|Nummer|do|does")
+           r"|whose|how much|tell me|give me|was|wie|wann|welche[rs]?|lautet|please|号|number"
+           r"|address|Nummer|do|does")
 
 
 @functools.cache
@@ -316,7 +317,7 @@ class Anchors:
         if not found:
             return None
         said = says(draft.content, self.patterns)
-        same = [old for old in self._near(draft.content) if _is_agent(old, draft.agent)
+        same = [old for old in self._near(draft.content) if is_same_agent(old.agent, draft.agent)
                 and self._is_same(found, said, old)]
         return min(same, key=_age).id if same else None
 
