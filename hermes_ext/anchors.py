@@ -100,7 +100,7 @@ _END = r"(?=$|[。；;\n!！]|\.(?:\s|$))"
 _PATTERNS = (      # in this order; what one has taken, a later one does not see
     ("url", r"((?:https?://|www\.)[^\s<>\"'`，。；、（）「」《》)\]]+)"),
     ("email", r"(?<![\w.+-])([\w.+-]+@[\w-]+(?:\.[\w-]+)+)"),
-    ("ip_port", r"(?<![\w.])(\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?)(?![\w.]*\d)"),
+    ("ip_port", r"(?<![A-Za-z0-9.])(\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?)(?![\w.]*\d)"),
     *((kind, rf"(?:(?<![A-Za-z])(?:{_LABELS[kind]})){_IS}{_CODE}")
       for kind in ("contract_id", "invoice_id", "order_id")),
     ("contract_id", r"(?<![A-Za-z0-9])((?:CT|HT|CON)-?\d{4}-\d+(?:-\w+)*)"),
@@ -112,11 +112,11 @@ _PATTERNS = (      # in this order; what one has taken, a later one does not see
     ("date", rf"(?<![\d.])(?P<value>{_DATE})"),
     ("version", rf"(?:(?<![A-Za-z])(?:{_LABELS['version']})){_IS}"
                 rf"(v?\d+(?:\.\d+)*{_SUFFIX})"),
-    ("version", rf"(?<![\w.])(v\d+(?:\.\d+)*{_SUFFIX}|\d+\.\d+\.\d+)(?![\w.]*\d)"),
-    ("amount", rf"(?<![\w.])(?<!\d\s)((?:{_MONEY})\s?{_NUMBER}{_SCALE})"),
-    ("amount", rf"(?<![\w.])({_NUMBER}{_SCALE}\s?(?:{_MONEY})(?![A-Za-z]))"),
+    ("version", rf"(?<![A-Za-z0-9.])(v\d+(?:\.\d+)*{_SUFFIX}|\d+\.\d+\.\d+)(?![\w.]*\d)"),
+    ("amount", rf"(?<![A-Za-z0-9.])(?<!\d\s)((?:{_MONEY})\s?{_NUMBER}{_SCALE})"),
+    ("amount", rf"(?<![A-Za-z0-9.])({_NUMBER}{_SCALE}\s?(?:{_MONEY})(?![A-Za-z]))"),
     ("phone", rf"(?:(?<![A-Za-z])(?:{_LABELS['phone']})){_IS}(\+?\d[\d ()/-]{{3,20}}\d)"),
-    ("phone", r"(?<![\w+.])(\+\d{1,3}[\d ()/-]{5,18}\d|1[3-9]\d{9}|0\d{2,3}-\d{7,8})(?![\w-])"),
+    ("phone", r"(?<![A-Za-z0-9+.])(\+\d{1,3}[\d ()/-]{5,18}\d|1[3-9]\d{9}|0\d{2,3}-\d{7,8})(?![\w-])"),
     ("status", r"(?:(?<![A-Za-z])(?:状态|status|Status|State))\s*(?:[:：=]|是|为|变为|改为|is|ist)\s*"
                r"([A-Za-z]\w*|[\u4e00-\u9fff]{1,6})"),
     ("action_item", rf"(?:(?<![A-Za-z])(?:TODO|to-?do|action items?|待办(?:事项)?|行动项|Aufgabe)"
@@ -149,21 +149,22 @@ def extract(text: str, patterns: Mapping[str, str] | None = None) -> Values:
 def _found(text: str, patterns: Mapping[str, str]
            ) -> list[tuple[str, str, tuple[int, int], dict[str, str]]]:
     """Return (type, value, span in the NFKC text, rest of the row) of every anchor."""
-    text, taken, found = unicodedata.normalize("NFKC", text), [], []
+    text, found = unicodedata.normalize("NFKC", text), []
+    taken = bytearray(len(text))
     own = ((kind, pattern) for pattern, kind in patterns.items())
     for kind, pattern in (*own, *_PATTERNS):
         for match in _rx(pattern).finditer(text):
             group = "value" if "value" in match.re.groupindex else min(1, match.re.groups)
             span = match.span(group)
             is_item = kind == "action_item"
-            if match[group] is None or not is_item and any(
-                    start < span[1] and span[0] < end for start, end in taken):
+            if match[group] is None or not is_item and taken.find(1, *span) >= 0:
                 continue
             value = _FORMS.get(kind, _plain)(match[group])
             if value:
                 state = {"status": "done" if "[x]" in match[0].lower() else "open"}
                 found.append((kind, value, span, state if is_item else {}))
-                taken += [] if is_item else [span]
+                if not is_item:
+                    taken[slice(*span)] = b"\1" * (span[1] - span[0])
     return found
 
 
@@ -349,16 +350,17 @@ class Anchors:
         age = parse_time(when) - before if before and parse_time(when) else timedelta(0)
         if not values or age < timedelta(0):
             return memory
-        values = self._updated(values, draft, when)
+        is_later = bool(age) or draft.created_at is None           # no import of the same record
+        values = self._updated(values, draft, when, is_later)
         notes = {**_notes(old), "values": _rows(values)}
-        if age or draft.created_at is None:        # else it is the same record once more
+        if is_later:
             count = notes.get("said", 1)
             notes.update(first=notes.get("first", old.created_at),
                          said=(count if isinstance(count, int) else 1) + 1)
             memory = replace(memory, created_at=when)
         return replace(memory, meta={**memory.meta, "anchors": notes})
 
-    def _updated(self, values: Values, draft: Draft, when: str) -> Values:
+    def _updated(self, values: Values, draft: Draft, when: str, is_later: bool) -> Values:
         """Return the values with what the newer text says of their status."""
         fresh, words = extract(draft.content, self.patterns), set(_closing(draft.content))
         by = {"by": draft.agent} if draft.agent else {}
@@ -367,7 +369,7 @@ class Anchors:
             if kind == "action_item" and words and words <= set(map(_stem, facts(value))):
                 row = row if row.get("status") == "done" else {
                     "status": "done", "closed": when, **by}
-            elif kind == "action_item" and (kind, value) in fresh:
+            elif kind == "action_item" and is_later and (kind, value) in fresh:
                 row = fresh[kind, value]           # wanted once more
             made[kind, value] = row
         return made
