@@ -27,4 +27,12 @@ CONTENTS: dict[str, dict[str, str]] = {
         "scrub": "apply today's redaction to all that is stored",
         "reindex": "make every index anew from the records",
         "encrypt": "switch encryption on or off, or rotate the key"},
+    "weave": {"context": "find memories and lay them out for a prompt"},
+    "rules": {
+        "rules": "show the rules and what they did, look at all memories, or try again"},
+    "report": {"report": "write the digest of alerts"},
+    "audit": {"audit": "list or verify the log of who did what"},
+    "shell": {"shell": "type commands one after the other"},
+    "settings": {"config": "list, get or set a setting, or show where they stand"},
+    "archive": {"migrate": "move all memories into the archive, or back into files"},
 }

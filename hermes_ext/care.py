@@ -790,6 +790,7 @@ def forget(memory: HermesLite, *, id: str | None = None, room: str | None = None
     ids = {each.id for each in chosen} | ({id} if id else set())
     purged, left = _purge(store, ids) if purge else ([], [])
     held = sorted({name for each in ids for name in store.holding(each)} - {*left})
+    memory.tell("forget", [each.id for each in chosen], why=why)
     warnings = [w for each in chosen for w in memory._call("after_forget", each, why)]
     return Selection(tuple(m.id for m in chosen), (), tuple(purged), tuple(held), tuple(left),
                      warnings=(*warnings, *memory.take_notices()))
@@ -855,7 +856,8 @@ def _purge(store: FileStore, ids: set[str]) -> tuple[list[str], list[str]]:
 
 
 # What may go on naming the id of a forgotten memory: it holds no text.
-_HOLDS_IDS = re.compile(r"(backups/)?tombstones\..+|\.state_.+|\.search/.+|MANIFEST\.json")
+_HOLDS_IDS = re.compile(r"(backups/)?tombstones\..+|\.state_.+|\.search/.+|MANIFEST\.json"
+                        r"|logs/(audit|rules).*\.log")
 
 
 # =============================================================================
