@@ -4865,43 +4865,53 @@ def _map_file(path: Path) -> memoryview:
 class TagIndex:
     """Which memories have which tag, in the order of their created_at; lives in memory only."""
 
-    def __init__(self, entries: Iterable[Mapping[str, object]]) -> None:
-        self._of: dict[str, tuple[str, frozenset[str]]] = {}       # id -> created_at, tags
+    def __init__(self, rows: Iterable[bytes]) -> None:
+        self._of: dict[str, tuple[str, tuple[str, ...]]] = {}      # id -> created_at, tags
         by_tag: dict[str, list[tuple[str, str]]] = {}
-        for entry in entries:
-            for tag in self._note(entry):
-                by_tag.setdefault(tag, []).append((self._of[entry["id"]][0], entry["id"]))
-        self._lists = {tag: (sorted(places), [i for _, i in sorted(places)])
-                       for tag, places in by_tag.items()}          # places, and their ids alone
+        for row in rows:                           # what stands before created_at is not parsed
+            entry = json.loads(b'{"created_at": ' + row.partition(b', "created_at": ')[2])
+            memory_id = _id_of(row)
+            for tag in self._note(memory_id, entry):
+                by_tag.setdefault(tag, []).append((self._of[memory_id][0], memory_id))
+        self._lists: dict[str, tuple[list[tuple[str, str]], list[str], set[str]]] = {}
+        for tag, places in by_tag.items():
+            places.sort()
+            ids = [memory_id for _, memory_id in places]
+            self._lists[tag] = places, ids, set(ids)
 
-    def _note(self, entry: Mapping[str, object]) -> frozenset[str]:
+    def _note(self, memory_id: str, entry: Mapping[str, object]) -> tuple[str, ...]:
         when = entry["created_at"]
         if not (isinstance(when, str) and len(when) == 25 and when.endswith("+00:00")):
             when = iso(parse_time(when) or datetime.min.replace(tzinfo=timezone.utc))
-        tags = frozenset(form for tag in entry.get("tags") or () for form in _forms_of(str(tag)))
-        self._of[entry["id"]] = when, tags
+        tags = tuple(dict.fromkeys(form for tag in entry.get("tags") or ()
+                                   for form in _forms_of(str(tag))))
+        self._of[memory_id] = when, tags
         return tags
 
     def set(self, memory_id: str, entry: Mapping[str, object] | None) -> None:
         """Take over the entry of a memory; None says that it is gone."""
-        when, tags = self._of.pop(memory_id, ("", frozenset()))
+        when, tags = self._of.pop(memory_id, ("", ()))
         for tag in tags:
-            places, ids = self._lists[tag]
+            places, ids, members = self._lists[tag]
             at = bisect_left(places, (when, memory_id))
             del places[at], ids[at]
-        for tag in self._note(entry) if entry is not None and entry.get("tags") else ():
-            places, ids = self._lists.setdefault(tag, ([], []))
+            members.remove(memory_id)
+        for tag in self._note(memory_id, entry) if entry and entry.get("tags") else ():
+            places, ids, members = self._lists.setdefault(tag, ([], [], set()))
             place = (self._of[memory_id][0], memory_id)
             at = bisect_left(places, place)
             places.insert(at, place)
             ids.insert(at, memory_id)
+            members.add(memory_id)
 
     def find(self, tags: Sequence[str]) -> list[str]:
         """Return the ids that have all *tags*, newest first; costs the rarest tag's length."""
-        wanted = frozenset(tag_forms(tags))
-        ids = min((self._lists.get(tag, ((), []))[1] for tag in wanted), key=len, default=[])
-        return ids[::-1] if len(wanted) < 2 else [
-            memory_id for memory_id in reversed(ids) if wanted <= self._of[memory_id][1]]
+        lists = sorted((self._lists.get(tag, ((), [], ())) for tag in tag_forms(tags)),
+                       key=lambda each: len(each[1]))
+        ids = lists[0][1][::-1] if lists else []
+        for _, _, members in lists[1:]:
+            ids = [memory_id for memory_id in ids if memory_id in members]
+        return ids
 
 
 def tomb_mark(key: str, text: str) -> str:
@@ -5292,8 +5302,7 @@ class FileStore:
     def tagged(self, tags: Sequence[str]) -> list[str]:
         """Return the ids that have all *tags*, newest first; the first call reads every row."""
         if self._tag_index is None:
-            self._tag_index = TagIndex(json.loads(row) for row in self._rows.values()
-                                       if b', "tags": [' in row)
+            self._tag_index = TagIndex(row for row in self._rows.values() if b', "tags": [' in row)
         return self._tag_index.find(tags)
 
     def rivals(self, text: str) -> list[str]:
@@ -6438,7 +6447,7 @@ class HermesLite:
     def _twin(self, draft: Draft) -> Memory | None:
         """Return the same agent's memory that says this, else the one that a system names."""
         twin_id = self.store.twin(draft.content, accept=lambda memory_id: (
-            one := self.store.get(memory_id)) is not None and is_same_agent(one.agent, draft.agent))
+            one := self.store.get(memory_id)) and is_same_agent(one.agent, draft.agent))
         if twin_id:
             return self.store.get(twin_id)
         found = (system.restates(draft) for system in self._with("restates"))

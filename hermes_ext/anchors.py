@@ -19,11 +19,11 @@ deadline, date, email, url, ip_port, phone, amount, version, status, action_item
 form: 2024年8月15日 and 15.08.2024 are the date 2024-08-15, 8月15日 is --08-15, 5万元 is CNY 50000.
 They are found in the redacted text, so what redaction hid is no anchor either.
 
-What is stored, in meta["anchors"]:
-    values     [{type, value}, …]; an action_item has `status` open or done, a status that
-               follows another one under the same number has `from`
+What is stored, in meta["anchors"]: {type: [value, …]}, and a row {value, status …} where there is
+more to say: an action_item has the `status` open or done, a status that follows another one under
+the same number has `from`. `note` holds
     under      the id of the first memory with the same number, address or the like
-    said       how often it was restated, and `first` when it was said first
+    said       how often it was said, and `first`, when it was said first
 
 Restated. A text with the same anchors that says nothing else (the words that only name a type, a
 wish to remember, articles and punctuation do not count) is merged into the memory that is there:
@@ -116,7 +116,8 @@ _PATTERNS = (      # in this order; what one has taken, a later one does not see
     ("amount", rf"(?<![A-Za-z0-9.])(?<!\d\s)((?:{_MONEY})\s?{_NUMBER}{_SCALE})"),
     ("amount", rf"(?<![A-Za-z0-9.])({_NUMBER}{_SCALE}\s?(?:{_MONEY})(?![A-Za-z]))"),
     ("phone", rf"(?:(?<![A-Za-z])(?:{_LABELS['phone']})){_IS}(\+?\d[\d ()/-]{{3,20}}\d)"),
-    ("phone", r"(?<![A-Za-z0-9+.])(\+\d{1,3}[\d ()/-]{5,18}\d|1[3-9]\d{9}|0\d{2,3}-\d{7,8})(?![\w-])"),
+    ("phone", r"(?<![A-Za-z0-9+.])(\+\d{1,3}[\d ()/-]{5,18}\d|1[3-9]\d{9}|0\d{2,3}-\d{7,8})"
+              r"(?![\w-])"),
     ("status", r"(?:(?<![A-Za-z])(?:状态|status|Status|State))\s*(?:[:：=]|是|为|变为|改为|is|ist)\s*"
                r"([A-Za-z]\w*|[\u4e00-\u9fff]{1,6})"),
     ("action_item", rf"(?:(?<![A-Za-z])(?:TODO|to-?do|action items?|待办(?:事项)?|行动项|Aufgabe)"
@@ -295,12 +296,13 @@ class Anchors:
 
     def values(self, memory: Memory) -> Values:
         """Return the anchors that a memory holds: as stored, else as its text has them."""
-        rows = _notes(memory).get("values")
-        if not isinstance(rows, (list, tuple)):
-            return extract(memory.content, self.patterns)
-        return {(str(row.get("type")), str(row.get("value"))):
-                {k: str(v) for k, v in row.items() if k not in ("type", "value")}
-                for row in rows if isinstance(row, Mapping)}
+        found: Values = {}
+        for kind, rows in _stored(memory).items():
+            for row in rows if isinstance(rows, (list, tuple)) and kind != "note" else ():
+                row = dict(row) if isinstance(row, Mapping) else {"value": row}
+                value = str(row.pop("value", ""))
+                found[kind, value] = {name: str(said) for name, said in row.items()}
+        return found or extract(memory.content, self.patterns)
 
     def _near(self, text: str) -> Iterator[Memory]:
         """Yield the memories that share the most words with *text*, 50 at most."""
@@ -352,13 +354,13 @@ class Anchors:
             return memory
         is_later = bool(age) or draft.created_at is None           # no import of the same record
         values = self._updated(values, draft, when, is_later)
-        notes = {**_notes(old), "values": _rows(values)}
+        note = dict(_note(old))
         if is_later:
-            count = notes.get("said", 1)
-            notes.update(first=notes.get("first", old.created_at),
-                         said=(count if isinstance(count, int) else 1) + 1)
+            count = note.get("said", 1)
+            note.update(first=note.get("first", old.created_at),
+                        said=(count if isinstance(count, int) else 1) + 1)
             memory = replace(memory, created_at=when)
-        return replace(memory, meta={**memory.meta, "anchors": notes})
+        return replace(memory, meta={**memory.meta, "anchors": _kept(values, note)})
 
     def _updated(self, values: Values, draft: Draft, when: str, is_later: bool) -> Values:
         """Return the values with what the newer text says of their status."""
@@ -375,17 +377,17 @@ class Anchors:
         return made
 
     def _new(self, memory: Memory) -> Memory:
-        found, notes = extract(memory.content, self.patterns), dict(_notes(memory))
+        found, note = extract(memory.content, self.patterns), dict(_note(memory))
         if not found:
             return memory
-        known = self.values(memory) if notes else {}
+        known = self.values(memory) if _stored(memory) else {}
         found = {key: {**row, **known.get(key, {})} for key, row in found.items()}
         under, state = self._above(memory, found)
         for (kind, value), row in found.items():
             if kind == "status" and state not in (None, value):
                 row.setdefault("from", state)
-        notes.update({"values": _rows(found), **({"under": under} if under else {})})
-        return replace(memory, meta={**memory.meta, "anchors": notes})
+        note.update({"under": under} if under else {})
+        return replace(memory, meta={**memory.meta, "anchors": _kept(found, note)})
 
     def _above(self, memory: Memory, found: Values) -> tuple[str | None, str | None]:
         """Return the first memory of the same number or address, and the newest status there."""
@@ -393,7 +395,7 @@ class Anchors:
         family = {one.id: one for key in naming for one in self._near(key[1])
                   if key in self.values(one) and one.id != memory.id}
         rows = sorted(family.values(), key=_age)
-        heads = [self.memory.store.get(str(_notes(one).get("under", one.id))) or one
+        heads = [self.memory.store.get(str(_note(one).get("under", one.id))) or one
                  for one in rows]
         states = [value for one in rows for kind, value in self.values(one) if kind == "status"]
         return (min(heads, key=_age).id if heads else None), (states[-1] if states else None)
@@ -449,13 +451,22 @@ def _asked_types(query: str) -> list[str]:
             if _rx(rf"(?<![A-Za-z])(?:{label})(?![A-Za-z])").search(query)]
 
 
-def _notes(memory: Memory) -> Mapping[str, object]:
-    notes = memory.meta.get("anchors")
-    return notes if isinstance(notes, Mapping) else {}
+def _stored(memory: Memory) -> Mapping[str, object]:
+    stored = memory.meta.get("anchors")
+    return stored if isinstance(stored, Mapping) else {}
 
 
-def _rows(values: Values) -> list[dict[str, str]]:
-    return [{"type": kind, "value": value, **row} for (kind, value), row in values.items()]
+def _note(memory: Memory) -> Mapping[str, object]:
+    note = _stored(memory).get("note")
+    return note if isinstance(note, Mapping) else {}
+
+
+def _kept(values: Values, note: Mapping[str, object]) -> dict[str, object]:
+    """Return what meta["anchors"] holds of it."""
+    kept: dict[str, object] = {}
+    for (kind, value), row in values.items():
+        kept.setdefault(kind, []).append({"value": value, **row} if row else value)
+    return {**kept, **({"note": dict(note)} if note else {})}
 
 
 def _age(memory: Memory) -> tuple[str, str]:
@@ -473,9 +484,9 @@ def _checked(patterns: object) -> dict[str, str]:
         except re.error as problem:
             raise ConfigError(f"systems.anchors.patterns: {pattern!r} is no regular expression "
                               f"({problem})") from None
-        if not isinstance(kind, str) or not re.fullmatch(r"\w+", kind):
+        if not isinstance(kind, str) or not re.fullmatch(r"\w+", kind) or kind == "note":
             raise ConfigError(f"systems.anchors.patterns: the type of {pattern!r} is {kind!r}; "
-                              "give one word")
+                              "give one word, and not `note`")
     return {str(pattern): kind for pattern, kind in patterns.items()}
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 HOUSE = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(HOUSE))
 
-from hermes_ext.anchors import OPERATIONS, extract, says, system       # noqa: E402
+from hermes_ext.anchors import OPERATIONS, Anchors, extract, says, system       # noqa: E402
 from hermes_ext.exchange import bring_in, export                        # noqa: E402
 from hermes_lite import Config, ConfigError, HermesLite, Memory         # noqa: E402
 
@@ -36,7 +36,8 @@ class AnchorsCase(unittest.TestCase):
         return self.now
 
     def values(self, memory: HermesLite, memory_id: str) -> list[dict]:
-        return memory.get(memory_id).meta["anchors"]["values"]
+        rows = Anchors(memory, **memory.config["systems"]["anchors"]).values(memory.get(memory_id))
+        return [{"type": kind, "value": value, **row} for (kind, value), row in rows.items()]
 
 
 FOUND = """
@@ -108,7 +109,8 @@ class Extraction(unittest.TestCase):
             self.assertNotEqual(says(one), says(two))
 
     def test_a_long_text_costs_little_more_than_its_length(self):
-        for piece in ("1.", "合同", "2024-", "a@", "10.0.0.", "记得", "¥1,", "- [ ] ", "http://", "Mai "):
+        for piece in ("1.", "合同", "2024-", "a@", "10.0.0.", "记得", "¥1,", "- [ ] ", "http://",
+                      "Mai "):
             text = piece * (40_000 // len(piece))
             took = [self._time(text[:len(text) // part]) for part in (4, 1)]
             self.assertLess(took[1], 12 * took[0] + 0.2, piece)
@@ -125,26 +127,27 @@ class Restating(AnchorsCase):
 
     def test_a_fact_restated_ten_times_is_one_memory(self):
         memory = self.memory()
-        texts = ("客户张三的合同编号是CT2024-0876", "张三的合同号是CT2024-0876", "记住：张三的合同号：CT2024-0876",
-                 "张三的合同号码为 ct2024-0876", "请记住客户张三的合同编号是CT2024-0876。")
+        texts = ("客户张三的合同编号是CT2024-0876", "张三的合同号是CT2024-0876",
+                 "记住：张三的合同号：CT2024-0876", "张三的合同号码为 ct2024-0876", "请记住客户张三的合同编号是CT2024-0876。")
         made = [memory.remember(text) for text in itertools.islice(itertools.cycle(texts), 10)]
         self.assertEqual({row.id for row in made}, {made[0].id})
         self.assertEqual([row.created for row in made], [True] + [False] * 9)
         kept = memory.get(made[0].id)
-        self.assertEqual((kept.content, kept.meta["anchors"]["said"], len(memory.store)),
+        self.assertEqual((kept.content, kept.meta["anchors"]["note"]["said"], len(memory.store)),
                          (texts[0], 10, 1))
-        self.assertEqual(kept.meta["anchors"]["first"], "2026-08-17T12:01:00+00:00")
-        self.assertGreater(kept.created_at, kept.meta["anchors"]["first"])
+        self.assertEqual(kept.meta["anchors"]["note"]["first"], "2026-08-17T12:01:00+00:00")
+        self.assertGreater(kept.created_at, kept.meta["anchors"]["note"]["first"])
 
     def test_another_fact_about_the_same_number_is_its_own_memory_under_it(self):
         memory = self.memory()
         first = memory.remember("客户张三的合同编号是CT2024-0876").id
         more = [memory.remember(text) for text in (
-            "CT2024-0876 付款完成", "CT2024-0876 付款未完成", "The contract CT2024-0876 ends in May")]
+            "CT2024-0876 付款完成", "CT2024-0876 付款未完成",
+            "The contract CT2024-0876 ends in May")]
         self.assertEqual([row.created for row in more], [True] * 3)
-        self.assertEqual([memory.get(row.id).meta["anchors"]["under"] for row in more], [first] * 3)
+        self.assertEqual([memory.get(row.id).meta["anchors"]["note"]["under"] for row in more], [first] * 3)
         other = memory.remember("客户李四的合同编号是CT2024-0877").id
-        self.assertNotIn("under", memory.get(other).meta["anchors"])
+        self.assertEqual(memory.get(other).meta["anchors"], {"contract_id": ["CT2024-0877"]})
 
     def test_two_different_values_are_never_merged(self):
         rnd = random.Random(5)
@@ -178,7 +181,7 @@ class Restating(AnchorsCase):
         b = memory.remember("张三的合同号是CT2024-0876", agent="project-bot")
         again = memory.remember("记住张三的合同号：CT2024-0876", agent="project-bot")
         self.assertEqual((b.created, again.created, again.id), (True, False, b.id))
-        self.assertEqual(memory.get(b.id).meta["anchors"]["under"], a.id)
+        self.assertEqual(memory.get(b.id).meta["anchors"]["note"]["under"], a.id)
 
     def test_a_report_closes_the_one_open_item_whoever_gives_it(self):
         for todo, report in (("待办：发邮件给张三", "邮件已发"), ("TODO: send the email to Zhang San",
@@ -215,7 +218,8 @@ class Restating(AnchorsCase):
 
     def test_importing_what_was_exported_changes_nothing(self):
         memory = self.memory()
-        for text in ("客户张三的合同编号是CT2024-0876", "待办：发邮件给张三", "邮件已发", "CT2024-0876 付款完成"):
+        for text in ("客户张三的合同编号是CT2024-0876", "待办：发邮件给张三", "邮件已发",
+                     "CT2024-0876 付款完成"):
             memory.remember(text)
         export(memory, self.folder / "a.jsonl")
         before = [dict(one) for one in memory.store]
@@ -254,7 +258,8 @@ class Recalling(AnchorsCase):
         self.english = say("Alice's phone number is +49 30 1234567").id
 
     def test_a_number_finds_its_memory_first_and_no_look_alike(self):
-        for query in ("CT2024-0876", "ct2024-0876", "合同CT2024-0876的进展", "what about CT2024-0876?"):
+        for query in ("CT2024-0876", "ct2024-0876", "合同CT2024-0876的进展",
+                      "what about CT2024-0876?"):
             hits = self.store.recall(query, top_k=20)
             self.assertEqual(hits[0].id, self.ct, query)
             self.assertEqual(hits[0].why["exact"], "contract_id CT2024-0876")
@@ -291,8 +296,8 @@ class TheScenes(AnchorsCase):
 
     def test_the_contract_number_in_a_table(self):
         (self.folder / "table.csv").write_text(
-            "\ufeff客户姓名;合同编号;签约日期;状态;Passwort\n张三;CT2024-0876;2024-08-01;draft;Tulpe-47-Wald\n"
-            "李四;CT2024-0999;;signed;\n;;;;\n", "utf-8")
+            "\ufeff客户姓名;合同编号;签约日期;状态;Passwort\n"
+            "张三;CT2024-0876;2024-08-01;draft;Tulpe-47-Wald\n李四;CT2024-0999;;signed;\n;;;;\n", "utf-8")
         memory = self.memory()
         done = bring_in(memory, self.folder / "table.csv", agent="univer")
         self.assertEqual((done.rows, done.added, done.bad), (3, 2, 1))
@@ -301,15 +306,16 @@ class TheScenes(AnchorsCase):
                          (("客户姓名", "合同编号", "签约日期", "状态"), "univer", "table.csv#2"))
         self.assertIn("合同编号: CT2024-0876; 签约日期: 2024-08-01; 状态: draft", hit.content)
         self.assertNotIn("Tulpe", hit.content)
-        self.assertEqual([m.content[:8] for m in memory.list(tags=["合同编号", "签约日期"])], ["客户姓名: 张三"])
+        dated = memory.list(tags=["合同编号", "签约日期"])
+        self.assertEqual([m.content[:8] for m in dated], ["客户姓名: 张三"])
         self.assertEqual(bring_in(memory, self.folder / "table.csv", agent="univer").added, 0)
 
 
 class Settings(AnchorsCase):
 
     def test_wrong_settings_are_one_sentence(self):
-        for wrong in ({"merge": "never"}, {"patterns": {"(": "x"}}, {"patterns": {"x": "two words"}},
-                      {"patterns": ["x"]}, {"patern": {}}):
+        for wrong in ({"merge": "never"}, {"patterns": {"(": "x"}},
+                      {"patterns": {"x": "two words"}}, {"patterns": ["x"]}, {"patern": {}}, {"patterns": {"x": "note"}}):
             with self.assertRaises(ConfigError, msg=wrong):
                 system(None, **wrong)
 
@@ -322,7 +328,8 @@ class Settings(AnchorsCase):
 
     def test_meta_of_another_form_is_no_obstacle(self):
         memory = self.memory()
-        for number, meta in enumerate((5, [], {"values": 7}, {"values": [3, {}]}, {"said": "x"})):
+        for number, meta in enumerate((5, [], {"url": 7}, {"note": [3, {}]},
+                                       {"note": {"said": "x"}})):
             made = memory.admit(Memory(f"mem_{number}", f"CT2024-000{number} is signed by Bob",
                                        meta={"anchors": meta}))
             memory.remember(f"CT2024-000{number} is signed by Bob")
