@@ -6553,7 +6553,8 @@ class HermesLite:
             self.store.refresh()
             accept, most = self._filter(room, (), agent), max(2 * k, _RERANK_DEPTH)
             found = [(i, 0.0) for i in islice(filter(accept, self.store.tagged(tags)), most)]
-            hits = self._hits(found, {"tags": found}, limit=most)
+            hits = [replace(hit, confidence=1.0)
+                    for hit in self._hits(found, {"tags": found}, limit=most)]
         degraded: list[str] = []
         return self._answer("", self._weighed("", hits, degraded)[:k], degraded)
 

@@ -105,7 +105,7 @@ _PATTERNS = (      # in this order; what one has taken, a later one does not see
       for kind in ("contract_id", "invoice_id", "order_id")),
     ("contract_id", r"(?<![A-Za-z0-9])((?:CT|HT|CON)-?\d{4}-\d+(?:-\w+)*)"),
     ("invoice_id", r"(?<![A-Za-z0-9])((?:INV?|RE)-?\d{4}-\d+(?:-\w+)*)"),
-    ("reference", r"(?<![A-Za-z0-9])([A-Z]{2,8}-?\d{4}-\d+(?:-\w+)*)"),
+    ("reference", r"(?<![A-Za-z0-9])((?:[A-Z]{2,8}|[A-Z]-)-?\d{4}-\d+(?:-\w+)*)"),
     ("deadline", rf"(?:{_LABELS['deadline']})(?:\s|是|为|到|于|在|on|by|is|am|ist|bis|zum|[:：=])*"
                  rf"(?P<value>{_DATE})"),
     ("deadline", rf"(?P<value>{_DATE})\s*(?:之?前|截止|到期)"),
@@ -115,7 +115,8 @@ _PATTERNS = (      # in this order; what one has taken, a later one does not see
     ("version", rf"(?<![A-Za-z0-9.])(v\d+(?:\.\d+)*{_SUFFIX}|\d+\.\d+\.\d+)(?![\w.]*\d)"),
     ("amount", rf"(?<![A-Za-z0-9.])(?<!\d\s)((?:{_MONEY})\s?{_NUMBER}{_SCALE})"),
     ("amount", rf"(?<![A-Za-z0-9.])({_NUMBER}{_SCALE}\s?(?:{_MONEY})(?![A-Za-z]))"),
-    ("phone", rf"(?:(?<![A-Za-z])(?:{_LABELS['phone']})){_IS}(\+?\d[\d ()/-]{{3,20}}\d)"),
+    ("phone", rf"(?:(?<![A-Za-z])(?:{_LABELS['phone']}))(?:[^。；;.!?\n\d]{{0,30}}?"
+              rf"\s?(?:is|ist|是|为|:))?{_IS}(\+?\d[\d ()/-]{{3,20}}\d)"),
     ("phone", r"(?<![A-Za-z0-9+.])(\+\d{1,3}[\d ()/-]{5,18}\d|1[3-9]\d{9}|0\d{2,3}-\d{7,8})"
               r"(?![\w-])"),
     ("status", r"(?:(?<![A-Za-z])(?:状态|status|Status|State))\s*(?:[:：=]|是|为|变为|改为|is|ist)\s*"
@@ -161,12 +162,24 @@ def _found(text: str, patterns: Mapping[str, str]
             if match[group] is None or not is_item and taken.find(1, *span) >= 0:
                 continue
             value = _FORMS.get(kind, _plain)(match[group])
+            named = _named(kind, text[max(0, span[0] - 40):span[0]])
             if value:
                 state = {"status": "done" if "[x]" in match[0].lower() else "open"}
-                found.append((kind, value, span, state if is_item else {}))
+                found.append((named, value, span, state if is_item else {}))
                 if not is_item:
                     taken[slice(*span)] = b"\1" * (span[1] - span[0])
     return found
+
+
+_BARE = {"reference": ("contract_id", "invoice_id", "order_id"), "date": ("deadline",)}
+
+
+def _named(kind: str, before: str) -> str:
+    """Return the type of a number or date that stands bare: what its clause names last."""
+    clause = re.split(r"[。；;!?！？\n]|[.,，]\s?", before)[-1]
+    named = [(match.end(), name) for name in _BARE.get(kind, ())
+             for match in _rx(rf"(?<![A-Za-z])(?:{_LABELS[name]})(?![A-Za-z])").finditer(clause)]
+    return max(named)[1] if named else kind
 
 
 def _plain(raw: str) -> str:
@@ -393,7 +406,7 @@ class Anchors:
         """Return the first memory of the same number or address, and the newest status there."""
         naming = [key for key in found if key[0] in _NAMING]
         family = {one.id: one for key in naming for one in self._near(key[1])
-                  if key in self.values(one) and one.id != memory.id}
+                  if _kinds(key[0], key[1]) & self.values(one).keys() and one.id != memory.id}
         rows = sorted(family.values(), key=_age)
         heads = [self.memory.store.get(str(_note(one).get("under", one.id))) or one
                  for one in rows]
@@ -415,7 +428,7 @@ class Anchors:
         for hit in hits:
             why = self._answers(query, wanted, hit.memory)
             if why:
-                first.append(replace(hit, why={**hit.why, "exact": why}))
+                first.append(replace(hit, confidence=1.0, why={**hit.why, "exact": why}))
             elif not (wanted and self._looks_alike(wanted, hit.memory)):
                 rest.append(hit)
         return first + rest
@@ -428,8 +441,7 @@ class Anchors:
         """Say which anchor makes a memory an exact answer; "" when none does."""
         values = self.values(memory)
         for kind, value in sorted(wanted):
-            kinds = _CODES if kind in _CODES else (kind,)
-            if any((name, value) in values for name in kinds):
+            if _kinds(kind, value) & values.keys():
                 return f"{kind} {value}"
         kinds = _asked_types(query) if not wanted else []
         for kind in kinds:
@@ -449,6 +461,11 @@ class Anchors:
 def _asked_types(query: str) -> list[str]:
     return [kind for kind, label in _LABELS.items()
             if _rx(rf"(?<![A-Za-z])(?:{label})(?![A-Za-z])").search(query)]
+
+
+def _kinds(kind: str, value: str) -> set[tuple[str, str]]:
+    """Return the keys that mean the same thing: a number is itself under whichever name."""
+    return {(name, value) for name in (_CODES if kind in _CODES else (kind,))}
 
 
 def _stored(memory: Memory) -> Mapping[str, object]:

@@ -47,10 +47,15 @@ Vertragsnummer: V-2024-17 | contract_id V-2024-17
 李四的发票号是IN2024-0875 | invoice_id IN2024-0875
 Bestellnummer 4711-22 | order_id 4711-22
 see PRJ2024-001 | reference PRJ2024-001
+Die Vertragsnummer von Frau Müller ist V-2024-17 | contract_id V-2024-17
+张三的发票今天寄出，合同是 AB2024-33 | contract_id AB2024-33
 截止时间：2024年8月15日 | deadline 2024-08-15
 Deadline: 15.08.2024 | deadline 2024-08-15
 due August 15, 2024 | deadline 2024-08-15
 Abgabetermin am 15. August 2024 | deadline 2024-08-15
+The deadline for the report is 2026-08-15. | deadline 2026-08-15
+Die Frist für den Antrag ist der 15. August 2026 | deadline 2026-08-15
+the phone number of Alice is 030 1234567 | phone 0301234567
 8月15日之前交报告 | deadline --08-15
 signed on 2024/8/5 | date 2024-08-05
 3. März 2025 | date 2025-03-03
@@ -146,6 +151,8 @@ class Restating(AnchorsCase):
             "The contract CT2024-0876 ends in May")]
         self.assertEqual([row.created for row in more], [True] * 3)
         self.assertEqual([memory.get(row.id).meta["anchors"]["note"]["under"] for row in more], [first] * 3)
+        bare = memory.remember("Ich habe Frau Müller wegen CT2024-0876 angerufen").id
+        self.assertEqual(memory.get(bare).meta["anchors"]["note"]["under"], first)
         other = memory.remember("客户李四的合同编号是CT2024-0877").id
         self.assertEqual(memory.get(other).meta["anchors"], {"contract_id": ["CT2024-0877"]})
 
