@@ -6637,7 +6637,7 @@ class HermesLite:
 
     def _check_query(self, query: str, top_k: int | None) -> tuple[str, int]:
         if not isinstance(query, str) or not query.strip():
-            raise UsageError("there is no query; give at least one word, or to recall --tags")
+            raise UsageError("there is no query; give at least one word, or --tags")
         k = self.config["retrieval"]["default_top_k"] if top_k is None else top_k
         if type(k) is not int or k < 1:
             raise UsageError(f"top_k is {self._quoted(k)}; give a whole number from 1 up")
