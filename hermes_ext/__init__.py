@@ -13,6 +13,7 @@ CONTENTS: dict[str, dict[str, str]] = {
         "export": "write memories to a file or to standard output",
         "import": "bring memories in from a file or a folder of notes"},
     "vault": {"vault": "take over notes that were edited by hand in store/"},
+    "embedders": {},
     "care": {
         "doctor": "check the store and say what mends it",
         "repair": "mend what can be mended without loss",
