@@ -826,7 +826,8 @@ def _purge(store: FileStore, ids: set[str]) -> tuple[list[str], list[str]]:
         content = core.from_json(data)
         vectors = {i: vector for i, vector in content["vectors"].items() if i not in ids}
         marks = {i: mark for i, mark in content.get("marks", {}).items() if i in vectors}
-        return core.to_json({**content, "vectors": vectors, **({"marks": marks} if marks else {})})
+        return core.to_json({**content, **({"marks": marks} if marks else {}),
+                             "vectors": vectors})
 
     with store.transaction():
         _remove(_leftovers(store.root))
@@ -1189,9 +1190,8 @@ def _check_vectors(store: FileStore) -> Check:
         content = _maybe_json(store.read("vectors.json") or b"")
         if not isinstance(content, dict) or not isinstance(content.get("vectors"), dict):
             return Check("vectors", "fail", "vectors.json cannot be read", "reindex")
-        if store.strange_vectors():
-            return Check("vectors", "warn", f"{len(store.strange_vectors())} vectors have no memory",
-                         "reindex")
+        if strange := store.strange_vectors():
+            return Check("vectors", "warn", f"{len(strange)} vectors have no memory", "reindex")
     return Check("vectors", "ok", "the cache fits" if path.exists() else "there is no cache")
 
 

