@@ -626,7 +626,7 @@ class YamlSettings(Case):
                  "did you mean 'vectors'"),
                 ("retrieval:\n\n  hot_bost: 1.2\n", ":3: unknown key 'hot_bost'; did you mean "
                  "'hot_boost'"),
-                ("storage:\n  zzz: 1\n", ":2: unknown key 'zzz'; known: max_text_chars"),
+                ("storage:\n  zzz: 1\n", ":2: unknown key 'zzz'; known: backend, max_text_chars"),
                 ("retrieval:\n\thot_boost: 1\n", ":2: .*indent with blanks"),
                 ("retrieval: [1\n", ":2: "), ("- a\n", ":1: this is not a list of sections"),
                 ("retrieval: 5\n", ":1: 'retrieval' needs indented keys"),
@@ -1399,6 +1399,7 @@ class BitSlicesCount(unittest.TestCase):
             expected = sum(1 << doc for doc, own in sets.items()
                            if doc not in dead and len(own & wanted) >= k)
             self.assertEqual(slices.at_least(wanted, k), expected)
+            self.assertEqual(slices.in_all(wanted), slices.at_least(wanted, len(wanted)))
 
     def test_counts_equal_brute_force_built_loaded_and_grown(self):
         rng = random.Random(3)
@@ -1460,6 +1461,27 @@ class Duplicates(unittest.TestCase):
                 self.assertEqual(
                     self.index.find_duplicate(query, self.texts.get, facts=facts_count),
                     best and (best[2], -best[0]))
+
+    def test_near_is_all_of_085_newest_first_and_the_bounds_are_bounds(self):
+        for query, ratios in zip(self.queries, self.ratios):
+            near = [key for key, ratio in ratios.items() if ratio >= 0.85
+                    and len(normalise(self.texts[key])) >= 5]
+            if len(normalise(query)) > 300:        # these must share runs of 8 as well
+                continue
+            self.assertEqual(self.index.near(query, self.texts.get), near[:-21:-1])
+        rng = random.Random(6)
+        for _ in range(300):
+            a, b = ("".join(rng.choices("abc 人山", k=rng.randint(1, 60))) for _ in "ab")
+            lengths = [0] * (len(b) + 1)
+            for x in a:                            # the plain table of common subsequences
+                row = [0]
+                for j, y in enumerate(b):
+                    row.append(lengths[j] + 1 if x == y else max(lengths[j + 1], row[j]))
+                lengths = row
+            self.assertEqual(h._common(a, b), lengths[-1])
+            ratio = similarity(a, b)
+            self.assertGreaterEqual(max(h._ratio_bound(normalise(a), normalise(b)), 0.0) + (
+                0 if ratio >= 0.85 else 1), ratio)
 
     def test_texts_that_do_not_differ_carry_one_mark(self):
         pairs = ("We recieve reports|we receive the report",
@@ -1644,6 +1666,46 @@ class Conflicts(unittest.TestCase):
                 continue
             self.assertTrue(any(set(tokenize_terms(q)) & set(tokenize_terms(old))
                                 for q in h.conflict_queries(new)), line)
+
+    def test_the_index_offers_every_text_that_conflicts_built_loaded_and_grown(self):
+        rng, pieces = random.Random(11), []
+        for line in (CONFLICT + "\n" + NO_CONFLICT).splitlines():
+            pieces += line.split("|")[:2]
+        frames = ("The {0} limit is now {1}", "the {0} limit of {2} is {1}", "{2}的{0}改为{1}",
+                  "{2}的{0}是{1}", "we no longer use {0} for {2}", "use {0} for {2}",
+                  "{2} likes {0}", "{2} does not like {0}", "{2}喜欢{0}的歌", "{2}不喜欢{0}",
+                  "{0} is enabled", "{0} is disabled", "die {0}frist ist jetzt am {1}. Mai",
+                  "die Projekt{0}frist ist am {1}. Mai", "{0} funktioniert nicht")
+        pieces += [rng.choice(frames).format(rng.choice(("cache", "Redis", "上限")),
+                                             rng.randint(3, 6), rng.choice(("Alice", "网关")))
+                   for _ in range(250)]
+        texts = {f"m{i}": ". ".join(rng.sample(pieces, rng.randint(1, 2))) for i in range(250)}
+        index, found, offered = h.ConflictIndex(), 0, 0
+        for at, (key, text) in enumerate(texts.items()):
+            if at % 100 == 50:
+                index = h.ConflictIndex.load(index.dump())
+                index.remove(f"m{at - 1}")
+                index.add(f"m{at - 1}", texts[f"m{at - 1}"])
+            index.MOST = 1_000
+            real = {old for old in list(texts)[:at] if h._conflict(text, texts[old])}
+            got = index.candidates(text)
+            self.assertLessEqual(real, set(got), text)
+            self.assertEqual(got, sorted(got, key=lambda k: -int(k[1:])))
+            found, offered = found + len(real), offered + len(got)
+            index.add(key, text)
+        self.assertGreater(found, 500)
+        self.assertLess(offered, 4 * found)
+
+    def test_the_index_forgets_what_is_removed(self):
+        index = h.ConflictIndex()
+        index.add("a", "We use Redis. The limit is 5.")
+        index.add("b", "the limit was changed to 7")
+        index.remove("a")
+        self.assertNotIn(b"Redis".lower(), index.dump())
+        for kept in (index, h.ConflictIndex.load(index.dump())):
+            self.assertEqual(kept.candidates("We no longer use Redis"), [])
+            self.assertEqual(kept.candidates("The limit is 6"), ["b"])
+        self.assertEqual(h._unpack(index.dump(), 5)[3][:8].tobytes(), bytes(8))
 
 
 # =============================================================================
@@ -3136,8 +3198,8 @@ class StoreContract:
             self.assertEqual((best, round(score, 6), rest), ("mem_2", 1.0, []))
             self.assertEqual(store.twin("the gateway listens on Port 8080!"), "mem_1")
             self.assertIsNone(store.twin("The gateway listens on port 8081"))
-            self.assertEqual(store.near("The gateway listens on port 8081"), ["mem_1"])
-            self.assertIn("mem_3", store.mentions(["redis"]))
+            self.assertEqual(store.rivals("The gateway listens on port 8081"), ["mem_1"])
+            self.assertEqual(store.rivals("Alice likes Redis"), [])
             self.assertEqual(store.graph().memories("Redis"), ["mem_3"])
             self.assertEqual(store.missing_vectors(local), [])
 
@@ -4966,6 +5028,7 @@ class Librarian:
 
     def __init__(self) -> None:
         self.seen: list[tuple] = []
+        self.events: list[h.Event] = []
         self.fails: set[str] = set()
 
     def note(self, method: str, *what: object) -> None:
@@ -4982,6 +5045,19 @@ class Librarian:
                                            f"password={self.secret}",))
         return dataclasses.replace(draft, tags=(*draft.tags, "shelved")) if (
             "book" in draft.content) else None
+
+    def restates(self, draft: h.Draft) -> str | None:
+        return self.same.get(draft.content)
+
+    def storing(self, memory: Memory, old: Memory | None, draft: h.Draft) -> Memory | None:
+        if "shelf" not in memory.content:
+            return None
+        said = 1 + (old.meta["librarian"]["said"] if old else 0)
+        return dataclasses.replace(memory, meta={**memory.meta, "librarian": {
+            "said": said, "note": f"password={self.secret}"}})
+
+    def describe(self, memory: Memory) -> Memory:
+        return dataclasses.replace(memory, meta={**memory.meta, "now": 7})
 
     def after_remember(self, memory: Memory) -> None:
         self.note("after_remember", memory.id)
@@ -5003,10 +5079,16 @@ class Librarian:
     def operations(self) -> list[h.Operation]:
         return [h.Operation("shelve", "put a book away", lambda memory: {"shelved": 1})]
 
+    def observe(self, event: h.Event) -> None:
+        self.events.append(event)
+        if "observe" in self.fails:
+            raise ValueError(f"no paper, password={self.secret}")
+
     def close(self) -> None:
         self.note("close")
 
     favourites: tuple[str, ...] = ()
+    same: dict[str, str] = {}
     secret = ""
 
 
@@ -5021,7 +5103,7 @@ class Systems(Case):
         said = set(re.findall(r"`(\w+)\(", h.Extension.__doc__))
         self.assertEqual(said, {name for name in vars(Librarian) if not name.startswith("_")}
                          & said)
-        self.assertEqual(len(said), 8)
+        self.assertEqual(len(said), 12)
 
     def test_a_system_changes_or_refuses_a_draft_before_it_is_compared(self):
         made = self.memory.remember("A book about harbours")
@@ -5045,6 +5127,36 @@ class Systems(Case):
                                             ("after_forget", made.id, "test")])
         self.memory.close()
         self.assertEqual(self.system.seen[-1], ("close",))
+
+    def test_an_observer_is_told_every_act_with_its_ids_and_on_whose_behalf(self):
+        memory, events = self.memory, self.system.events
+        one = memory.remember("We use Kafka 3.7 here", agent="finance-bot").id
+        with memory.acting("http", agent="ops-bot") as told:
+            memory.recall("Kafka")
+            memory.vsearch("Kafka")
+            memory.get(one)
+            memory.list()
+            memory.graph("kafka")
+            memory.verify(one)
+            memory.forget(one, why="sold")
+        self.assertEqual(told, [event.what for event in events[1:]])
+        self.assertEqual([event.what for event in events], [
+            "remember", "recall", "vsearch", "show", "list", "graph", "verify", "forget"])
+        self.assertEqual({event.ids for event in events}, {(one,)})
+        self.assertEqual([(event.surface, event.agent) for event in events],
+                         [("python", "finance-bot"), *[("http", "ops-bot")] * 7])
+        self.assertEqual((events[1].query, events[-1].why), ("Kafka", "sold"))
+        with memory.batch():
+            both = [memory.remember(note).id for note in NOTES[:2]]
+        self.assertEqual((events[-1].what, list(events[-1].ids)), ("remember", both))
+
+    def test_an_observer_that_fails_is_a_notice_and_stops_nothing(self):
+        self.system.fails = {"observe"}
+        made = self.memory.remember(NOTES[0])
+        hits = self.memory.recall("gateway")
+        self.assertEqual([hit.id for hit in hits], [made.id])
+        self.assertIn("librarian.observe failed", made.warnings[0])
+        self.assertNotIn(self.system.secret, made.warnings[0])
 
     def test_its_failures_are_warnings_without_secrets_and_undo_nothing(self):
         self.system.fails = {"after_remember", "after_forget", "arm", "close"}
@@ -5389,8 +5501,9 @@ class Context(unittest.TestCase):
         index = self.index("red red fish", "one red", "red red red bird sings", "no")
         plain = dict(index.search("red bird"))
         find = h._Find(index, index._weigh("red bird"), None, {})
-        for doc, score in find.scores(range(4)).items():
-            self.assertAlmostEqual(score, plain.get(f"n{doc}", 0.0))
+        for doc, parts in find.parts_of(range(4)).items():
+            self.assertEqual(len(parts), 2)
+            self.assertAlmostEqual(sum(parts), plain.get(f"n{doc}", 0.0))
 
     def test_a_source_with_more_good_notes_comes_first(self):
         index = self.index("fish", "gap", "fish", "more fish of it", "and fish there")
@@ -5398,6 +5511,17 @@ class Context(unittest.TestCase):
         self.assertEqual(self.order(index, "fish", source, neighbours=0)[0], "n2")
         self.assertEqual(self.order(index, "fish", source, neighbours=0, share=0)[0], "n2")
         self.assertEqual(self.order(index, "fish", {}, share=0)[:2], ["n2", "n0"])
+
+    def test_a_source_that_holds_every_word_somewhere_beats_one_that_repeats_a_word(self):
+        index = self.index("red", "gap", "fish", "x y", "red", "gap", "red", "gap")
+        source = {f"n{n}": "both" if n < 4 else "one" for n in range(8)}
+        first = self.order(index, "red fish", source, neighbours=0, share=1.0)[:2]
+        self.assertEqual(first, ["n2", "n0"])
+
+    def test_scores_stay_plain_where_nothing_has_a_source(self):
+        index = self.index("red fish", "red bird", "bird")
+        self.assertEqual(index.in_context("red bird", index.search("red bird"), source={}.get,
+                                          **self.HOW), index.search("red bird"))
 
     def test_what_the_named_one_says_counts_more(self):
         texts = ("Joe: Mel did run", "Mel: i did run", "用户: i did run far")
@@ -5439,6 +5563,139 @@ class Context(unittest.TestCase):
         self.assertEqual({name: round(score, 6) for name, score in fused},
                          {"a": 0.9, "b": 0.55, "c": 0.1, "d": 0.1})
         self.assertEqual(h.minmax_merge([]), [])
+
+
+class Spelling(unittest.TestCase):
+    """A word that no note has may be a slip of one that some have."""
+
+    def index(self, *texts, spelling=True):
+        index = h.BM25Index(spelling=spelling)
+        for number, text in enumerate(texts):
+            index.add(f"n{number}", text)
+        return index
+
+    def test_one_slip_is_forgiven_for_less_than_the_word_itself(self):
+        index = self.index("the database moved", "a kitten sleeps", "nothing here")
+        whole = index.search("database")[0][1]
+        for slip in ("databse", "dtaabase", "databasse", "datavase"):
+            self.assertEqual(index.search(slip), [("n0", whole * 0.5)], slip)
+        for other in ("dtabse", "xatabase", "data", "katten", "datenbank"):
+            found = [key for key, _ in index.search(other)]
+            self.assertEqual(found, ["n1"] if other == "katten" else [], other)
+        self.assertEqual(self.index("the database moved", spelling=False).search("databse"), [])
+
+    def test_a_word_that_some_note_has_stands_for_itself_alone(self):
+        index = self.index("form of it", "forms and forms", "from here", "storm")
+        self.assertEqual([key for key, _ in index.search("forms")], ["n1"])
+
+    def test_the_commonest_word_a_slip_away_is_meant_also_after_a_dump(self):
+        index = self.index("planet", "planet", "planed", "other")
+        for each in (index, h.BM25Index.load(index.dump(), spelling=True)):
+            self.assertEqual([key for key, _ in each.search("planex")], ["n1", "n0"])
+
+    def test_the_words_one_slip_away_are_all_of_them_and_no_others(self):
+        made = set(h._slips("abcde")) - {"abcde"}
+        self.assertLessEqual({"acbde", "abcd", "abcdef", "abxde", "abcede"}, made)
+        self.assertTrue(all(word[0] == "a" and 4 <= len(word) <= 6 for word in made))
+
+
+class Confidence(Case):
+    """How likely a hit answers, and when nothing is said instead."""
+
+    def test_the_ceiling_counts_words_that_no_note_has(self):
+        index = h.BM25Index()
+        for n in range(200):
+            index.add(f"n{n}", f"note number {n} about whales")
+        self.assertAlmostEqual(index.ceiling("whales"), index.search("whales", 1)[0][1], places=6)
+        self.assertGreater(index.ceiling("whales quux"), 5 * index.ceiling("whales"))
+        self.assertEqual(index.ceiling("quux"), 0)
+
+    def test_all_words_are_surer_than_some_and_the_first_surer_than_the_rest(self):
+        memory = self.open()
+        for text in (*NOTES, "the port of the gateway is 8080", "a gateway"):
+            memory.remember(text)
+        found = memory.recall("port of the gateway 8080")
+        sure = [hit.confidence for hit in found]
+        self.assertEqual(sure, sorted(sure, reverse=True))
+        self.assertTrue(0.3 < sure[0] < 1, sure)
+        self.assertLess(memory.recall("gateway of mars colony seven")[0].confidence, sure[0] / 2)
+
+    def test_a_question_about_nothing_here_gets_nothing(self):
+        settings = {"retrieval": {"min_confidence": 0.0}}
+        for n in range(60):
+            self.open().remember(f"note {n}: the colour of boat {n * 7} is {n * 3} green")
+        asked = "which colour did Anna paint her kitchen walls in Lisbon last spring, Peter?"
+        self.assertEqual(self.open().recall(asked), [])
+        self.assertGreater(len(self.open(settings).recall(asked)), 0)
+        self.assertGreater(len(self.open().recall("colour of boat 7")), 0)
+
+    def test_words_of_another_than_the_one_asked_about_are_less_sure(self):
+        memory = self.open()
+        for text in ("Mel: I ran the charity race on Sunday", "Joe: I baked bread",
+                     "Joe: we saw the sea", "Mel: the cat sleeps"):
+            memory.remember(text, source="talk")
+        right = memory.recall("when did Mel run the charity race")[0]
+        wrong = memory.recall("when did Joe run the charity race")
+        best = max(hit.confidence for hit in wrong if "charity" in hit.content)
+        self.assertLess(best, right.confidence / 1.5)
+
+    def test_judge_grows_with_each_of_its_arguments_and_stays_between_0_and_1(self):
+        self.assertLess(h.judge(1, 4, 1), h.judge(2, 4, 2))
+        self.assertLess(h.judge(1, 4, 2), h.judge(1, 4, 1))
+        self.assertLess(h.judge(1, 4, 1, voice=-1), h.judge(1, 4, 1, voice=1))
+        self.assertLess(h.judge(1, 4, 1, beside=True), h.judge(1, 4, 1))
+        self.assertEqual((h.judge(0, 4, 1), h.judge(1, 0, 1), h.judge(0, 0, 0)), (0, 0, 0))
+        self.assertLess(h.judge(1e9, 1e-9, 1e9), 1.0 + 1e-12)
+
+
+class Days(Case):
+    """Days that a question names are read against the present, or the time that it gives."""
+
+    def test_spans_in_three_languages(self):
+        now = h.parse_time("2026-11-30T10:00:00")         # a Monday
+        spans = {"two weeks ago": ("11-13", "11-20"), "3 days ago": ("11-27", "11-28"),
+                 "vor zwei Wochen": ("11-13", "11-20"), "vor 3 Tagen": ("11-27", "11-28"),
+                 "letzte Woche": ("11-23", "11-30"), "last Friday": ("11-27", "11-28"),
+                 "letzten Montag": ("11-23", "11-24"), "last month": ("10-01", "11-01"),
+                 "上周五": ("11-27", "11-28"), "上个月": ("10-01", "11-01"),
+                 "两周前": ("11-13", "11-20"), "昨天": ("11-29", "11-30"),
+                 "the day before yesterday": ("11-28", "11-29"), "vorgestern": ("11-28", "11-29"),
+                 "this week": ("11-30", "12-07"), "一个月前": ("10-16", "11-16")}
+        for text, (first, last) in spans.items():
+            found = h.span_of(f"what about {text}?" if text.isascii() else text, now)
+            self.assertEqual([f"{day:%m-%d}" for day in found], [first, last], text)
+        self.assertEqual(h.span_of("去年", now)[0].year, 2025)
+        for text in ("no day", "ago", "weeks", "the last one", "一天", "todays", "vor Ort"):
+            self.assertIsNone(h.span_of(text, now), text)
+
+    def test_what_was_kept_then_comes_first(self):
+        memory, ids = self.open(), {}
+        for back in (40, 14, 1, 0):
+            self.now = NOON - timedelta(days=back)
+            ids[back] = memory.remember(f"we decided on plan {'abcd'[len(ids)]} for the boat").id
+        for asked, back in (("what did we decide two weeks ago", 14), ("昨天 plan", 1),
+                            ("what did we decide today", 0)):
+            self.assertEqual(memory.recall(asked)[0].id, ids[back], asked)
+        then = (NOON - timedelta(days=13)).isoformat()
+        self.assertEqual(memory.recall("plan of yesterday", now=then)[0].id, ids[14])
+        self.assertEqual(memory.recall("gestern")[0].id, ids[1])
+        with self.assertRaises(UsageError):
+            memory.recall("plan", now="soon")
+
+    def test_the_age_of_a_hit_is_said(self):
+        memory = self.open()
+        memory.remember("an old boat")
+        self.now = NOON + timedelta(days=9)
+        self.assertEqual(memory.recall("boat")[0].why["age_days"], 9)
+
+    def test_a_quoted_phrase_is_meant_to_the_letter(self):
+        self.assertEqual(h.phrases_of('say "Red Fish" or „blau“ and 「红 鱼」 “x”'),
+                         ["red fish", "blau", "红 鱼"])
+        memory = self.open()
+        memory.remember("fish fish red: the fish that is red is a red one")
+        exact = memory.remember("a red fish swims in a long and winding river far away").id
+        self.assertEqual(memory.recall('"red fish"')[0].id, exact)
+        self.assertEqual(memory.recall('"red fish"')[0].why["phrases"], ["red fish"])
 
 
 class Attacked(Case):

@@ -39,7 +39,7 @@ encrypt  `on` and `off` also write HERMES_ENCRYPT into the root's .env, and brin
          opens with what it has, and the same command goes on. Key files, tombstones (hashes
          without content), rooms, config.yaml and, unless encryption.markdown is false, the
          Markdown mirror stay readable.
-forget   beside an id, selects by words, room, tag, source and dates; a selection only shows its
+forget   beside an id, selects by words, room, tags, agent, source and dates; a selection only shows its
          plan until --yes. --purge rewrites the backups and files set aside that still hold it.
          It does not reach copies outside of the root.
 
@@ -740,7 +740,8 @@ class Selection(core._Record):
 
 
 def forget(memory: HermesLite, *, id: str | None = None, room: str | None = None,
-           query: str | None = None, tag: str | None = None, source: str | None = None,
+           query: str | None = None, tags: Iterable[str] = (), agent: str | None = None,
+           source: str | None = None,
            since: str | None = None, until: str | None = None, reason: str | None = None,
            purge: bool = False, yes: bool = False) -> Selection:
     """Forget one id or a selection; with *purge*, out of every backup too.
@@ -749,11 +750,11 @@ def forget(memory: HermesLite, *, id: str | None = None, room: str | None = None
     still be purged. NotFound for an unknown id.
     """
     store = _store(memory)
-    filters = {"room": room, "query": query, "tag": tag, "source": source, "since": since,
-               "until": until}
+    filters = {"room": room, "query": query, "tags": tags or None, "agent": agent,
+               "source": source, "since": since, "until": until}
     if bool(id) == any(value is not None for value in filters.values()):
-        raise UsageError("give an id, or a selection: --query, --room, --tag, --source, --since "
-                         "or --until")
+        raise UsageError("give an id, or a selection: --query, --room, --tags, --agent, "
+                         "--source, --since or --until")
     why = memory._clean(reason) if reason else "forgotten"
     if not (id or yes):
         chosen = _select(memory, **filters)
@@ -770,13 +771,15 @@ def forget(memory: HermesLite, *, id: str | None = None, room: str | None = None
     ids = {each.id for each in chosen} | ({id} if id else set())
     purged, left = _purge(store, ids) if purge else ([], [])
     held = sorted({name for each in ids for name in store.holding(each)} - {*left})
+    memory.tell("forget", [each.id for each in chosen], why=why)
     warnings = [w for each in chosen for w in memory._call("after_forget", each, why)]
     return Selection(tuple(m.id for m in chosen), (), tuple(purged), tuple(held), tuple(left),
                      warnings=(*warnings, *memory.take_notices()))
 
 
-def _select(memory: HermesLite, *, room: str | None, query: str | None, tag: str | None,
-            source: str | None, since: str | None, until: str | None) -> list[Memory]:
+def _select(memory: HermesLite, *, room: str | None, query: str | None,
+            tags: Iterable[str] | None, agent: str | None, source: str | None,
+            since: str | None, until: str | None) -> list[Memory]:
     """Return the memories, oldest first, that pass every filter; an unknown age passes no date."""
     words = set(core.tokenize_terms(query)) if query is not None else set()
     if query is not None and not words:
@@ -786,9 +789,11 @@ def _select(memory: HermesLite, *, room: str | None, query: str | None, tag: str
         raise UsageError("--until needs a date such as 2026-08-17")
     if end and len(until.strip()) <= 10:
         end += timedelta(days=1, seconds=-1)
-    rows = memory.list(room=room, since=since)
+    if tags is not None and not core.tag_forms(tags):
+        raise UsageError("--tags needs at least one tag")
+    rows = memory.list(room=room, since=since, tags=tags or (), agent=agent)
     return [m for m in reversed(rows)
-            if tag in (None, *m.tags) and source in (None, m.source)
+            if source in (None, m.source)
             and words <= set(core.tokenize_terms(m.content))
             and (since is None and end is None or core.parse_time(m.created_at))
             and (end is None or core.parse_time(m.created_at) <= end)]
@@ -836,7 +841,8 @@ def _purge(store: FileStore, ids: set[str]) -> tuple[list[str], list[str]]:
 
 
 # What may go on naming the id of a forgotten memory: it holds no text.
-_HOLDS_IDS = re.compile(r"(backups/)?tombstones\..+|\.state_.+|\.search/.+|MANIFEST\.json")
+_HOLDS_IDS = re.compile(r"(backups/)?tombstones\..+|\.state_.+|\.search/.+|MANIFEST\.json"
+                        r"|logs/(audit|rules).*\.log")
 
 
 # =============================================================================
