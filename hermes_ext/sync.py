@@ -532,7 +532,8 @@ class _Inbox:
         incoming: dict[str, Item] = {}
         for file in self.files:
             for start, memory_id, item in file.changes:
-                clocks = [item.gone, *item.same, *item.void, *(each.clock for each in item.versions)]
+                clocks = [item.gone, *item.same, *item.void,
+                          *(each.clock for each in item.versions)]
                 if any(n > limits.get(device, n) for clock in clocks
                        for device, n in clock.items()):
                     file.hold(start)
@@ -1026,6 +1027,9 @@ class _Run:
         self.counts["merged"] += 1
 
     def _tell_systems(self) -> None:
+        if self.told:
+            self.memory.tell("forget", [record.id for record, _ in self.told],
+                             why=self.told[0][1])
         for record, why in self.told:
             self.memory.notices += self.memory._call("after_forget", record, why)
 
@@ -1190,8 +1194,8 @@ def _chosen(memory: HermesLite, state: Mapping[str, object], folder: object, pla
     was_sealed = bool((state.get("own") or {}).get("sealed"))
     if (getattr(memory.store, "cipher", None) or was_sealed) and not _folder_cipher(memory) and (
             not (plain or state.get("plain"))):
-        raise Refused(f"{'its files were sealed' if was_sealed else 'this store is encrypted'} and "
-                      "would become readable in the folder; set HERMES_SYNC_KEY, in .env for "
+        raise Refused(f"{'its files were sealed' if was_sealed else 'this store is encrypted'} "
+                      "and would become readable in the folder; set HERMES_SYNC_KEY, in .env for "
                       "cron, to one long passphrase, the same on every device, or add --plain",
                       "needs_key")
     if path.exists() and not path.is_dir():
@@ -1228,9 +1232,10 @@ def retire(memory: HermesLite, device: str) -> Synced:
     """
     with memory.exclusive("sync"):
         state = _head(memory)
-        if not state or device == state["device"]:
-            raise Refused("that is this device itself" if state else "nothing was synced yet; run: "
-                          "sync FOLDER", "itself")
+        if not state:
+            raise NotFound("nothing was synced yet; run: sync FOLDER")
+        if device == state["device"]:
+            raise Refused("that is this device itself", "itself")
         path = _chosen(memory, state, None, False, make=False)
         if device not in {known["device"] for known in state["files"].values()}:
             raise NotFound(f"no file in {path} is of the device {memory._quoted(device)}; "

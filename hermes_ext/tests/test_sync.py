@@ -21,7 +21,7 @@ sys.path.insert(0, str(HOUSE))
 from hermes_ext import sync as module                                  # noqa: E402
 from hermes_ext.sync import Item, Version, from_line, merge, retire, status, sync  # noqa: E402
 from hermes_ext.sync import text_mark, to_line                         # noqa: E402
-from hermes_lite import (Config, ConfigError, HermesLite, Locked, Memory, NotFound,  # noqa: E402
+from hermes_lite import (Config, ConfigError, FileStore, HermesLite, Locked, Memory, NotFound,  # noqa: E402
                          Refused, UsageError, is_ciphertext, to_json)
 
 try:
@@ -228,6 +228,27 @@ class TestTwoDevices(SyncCase):
         self.meet(one, two, three)
         self.assertEqual(self.texts(one), sorted([words(7), words(8)]))
         self.assert_equal(one, two, three)
+
+
+class TestStores(SyncCase):
+
+    def test_a_file_store_and_an_archive_end_equal(self):
+        one, two = self.memory("one"), self.memory("two", storage={"backend": "archive"})
+        self.assertNotIsInstance(two.store, FileStore)
+        ids = [one.remember(words(number)).id for number in range(4)]
+        self.meet(one, two)
+        two.verify(ids[0])
+        self.edit(two, ids[1], words(9))
+        self.edit(one, ids[2], words(10))
+        self.edit(two, ids[2], words(11))
+        two.forget(ids[3])
+        self.meet(one, two)
+        self.assertEqual(self.texts(one), sorted(map(words, (0, 9, 10, 11))))
+        one.forget(ids[0])
+        self.meet(one, two)
+        self.assertEqual(self.texts(two), sorted(map(words, (9, 10, 11))))
+        self.assert_equal(one, two)
+        self.assertEqual(sync(two).sent, 0)
 
 
 class TestForgetting(SyncCase):
