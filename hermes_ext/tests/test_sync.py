@@ -21,8 +21,8 @@ sys.path.insert(0, str(HOUSE))
 from hermes_ext import sync as module                                  # noqa: E402
 from hermes_ext.sync import Item, Version, from_line, merge, retire, status, sync  # noqa: E402
 from hermes_ext.sync import text_mark, to_line                         # noqa: E402
-from hermes_lite import (Config, ConfigError, FileStore, HermesLite, Locked, Memory, NotFound,  # noqa: E402
-                         Refused, UsageError, is_ciphertext, to_json)
+from hermes_lite import (Config, ConfigError, FileStore, HermesLite, Locked,     # noqa: E402
+                         Memory, NotFound, Refused, is_ciphertext, to_json)
 
 try:
     import hypothesis
@@ -121,8 +121,8 @@ class TestTwoDevices(SyncCase):
     def test_every_field_arrives_and_a_second_run_does_nothing(self):
         one, two = self.memory("one"), self.memory("two")
         one.admit(Memory(
-            "mem_20240101_000000_0001", "周会是每周三下午三点", "decision", "decisions", 8, True, 3,
-            "2024-05-01T00:00:00+00:00", "a: source", "2023-09-01T00:00:00+00:00", ("email",),
+            "mem_20240101_000000_0001", "周会是每周三下午三点", "decision", "decisions", 8, True,
+            3, "2024-05-01T00:00:00+00:00", "a: source", "2023-09-01T00:00:00+00:00", ("email",),
             ("one", "two"), "agent-1", "2031-01-01", "active", "mem_20230101_000000_aaaa",
             {"system": {"deep": [1, 2.5, None, "x"]}}, {"unknown": [True], "title": "é: #1"}))
         self.assertEqual(sync(one, self.share).sent, 1)
@@ -636,7 +636,8 @@ class TestHostile(SyncCase):
         self.hostile(change("mem_long", "x" * 2000), change("mem_huge", "x" * 3_000_000),
                      change("mem_good", words(1)))
         self.hostile(change("mem_two", words(2)), device="d" * 12, **{"hermes-lite-sync": 2})
-        self.hostile(change("mem_three", words(3)), device="../../evil", name="hermes-lite.x.jsonl")
+        self.hostile(change("mem_three", words(3)), device="../../evil",
+                     name="hermes-lite.x.jsonl")
         outside = self.folder / "outside.jsonl"
         outside.write_bytes(framed({"hermes-lite-sync": 1, "device": "e" * 12, "n": 1}) +
                             framed(change("mem_link", words(4))))
@@ -835,19 +836,22 @@ class TestRuns(SyncCase):
         self.assert_equal(one, two)
         self.assertIsNone(sync(two).renewed)
 
-    def test_a_kill_between_state_and_file_loses_nothing(self):
+    def test_a_kill_just_before_or_after_the_file_is_written_loses_nothing(self):
         one, two, memory_id = self.pair()
-        one.remember(words(1))
-        for number, name in enumerate(("append_bytes", "write_atomic"), 2):
+        steps = [(name, late) for name in ("append_bytes", "write_atomic")
+                 for late in (False, True)]
+        for number, (name, late) in enumerate(steps, 1):
             kept = getattr(module, name)
             one.remember(words(number))
             if name == "write_atomic":
-                one.forget(memory_id)
-            setattr(module, name, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-            try:
+                one.forget(next(iter(self.rows(one))))
+
+            def killed(*arguments) -> None:
+                if late:
+                    kept(*arguments)
+                raise KeyboardInterrupt
+            with mock.patch.object(module, name, killed):
                 self.assertRaises(KeyboardInterrupt, sync, one)
-            finally:
-                setattr(module, name, kept)
             self.assertIsNone(sync(one).renewed)
             self.meet(two, one)
             self.assert_equal(one, two)
@@ -1057,7 +1061,8 @@ class TestProperty(SyncCase):
 
         @hypothesis.settings(max_examples=examples, deadline=None, database=None,
                              derandomize="SYNC_EXAMPLES" not in os.environ,
-                             phases=[hypothesis.Phase.generate], suppress_health_check=list(hypothesis.HealthCheck))
+                             phases=[hypothesis.Phase.generate],
+                             suppress_health_check=list(hypothesis.HealthCheck))
         @hypothesis.given(st.data())
         def run(data) -> None:
             rng = random.Random(data.draw(st.integers(0, 1 << 30)))
