@@ -6092,7 +6092,7 @@ class FileStore:
 
 
 _FOLD_AT_ONCE, _FOLD_ON_CLOSE = 262_144, 1_048_576           # bytes of index.json
-_VECTORS_IN_JSON, _VECTORS_UNSAVED = 1 << 20, 64             # bytes of float32; vectors
+_VECTORS_IN_JSON, _VECTORS_UNSAVED = 1 << 20, 32             # bytes of float32; vectors
 _BAD_LINE = "a damaged line of index.journal is left out"
 
 
