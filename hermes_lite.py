@@ -67,7 +67,7 @@ import time
 import unicodedata
 import zlib
 from array import array
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -525,9 +525,9 @@ DEFAULTS: dict[str, dict[str, object]] = {
         "default_top_k": 5, "min_score": 0.5, "time_decay_days": 90, "weight_importance": 0.4,
         "weight_frequency": 0.5, "weight_verified": 0.15, "boost_verified": 1.15,
         "hot_threshold": 5, "hot_boost": 1.1, "stem": True, "grams": 2, "cues": True,
-        "stop_words": True, "spelling": True, "bm25_k1": 1.2, "bm25_b": 0.4, "neighbours": 0.2,
+        "stop_words": True, "spelling": True, "bm25_k1": 1.5, "bm25_b": 0.6, "neighbours": 0.2,
         "source_share": 0.5, "speaker": 0.7, "phrase": 1.0, "dates": 0.3, "fusion": "minmax",
-        "vector_weight": 0.4, "local_vector_weight": 0.02, "rrf_k": 60, "min_confidence": 0.03},
+        "vector_weight": 0.4, "local_vector_weight": 0.0, "rrf_k": 60, "min_confidence": 0.03},
     "pruning": {
         "unverified_retention_days": 7, "low_frequency_days": 30, "low_frequency_threshold": 3,
         "critical_importance": 10, "default_retention_days": 90},
@@ -643,7 +643,7 @@ def _read_env(path: Path, notices: list[str]) -> dict[str, str]:
     return found
 
 
-_SHIPPED_CRC = 0x393d18f4         # of the shipped config.yaml, which says what DEFAULTS says
+_SHIPPED_CRC = 0x8de00b8f         # of the shipped config.yaml, which says what DEFAULTS says
 
 
 def _read_yaml(path: Path, notices: list[str]) -> dict[str, dict[str, object]]:
@@ -1870,9 +1870,13 @@ def cut_tags(tags: object) -> tuple[str, ...]:
 
 def tag_forms(tags: object) -> tuple[str, ...]:
     """Return tags as they are stored and asked for: cut, NFKC, case folded, no # before."""
-    forms = (_unicode(_unicode(tag).casefold()) for tag in cut_tags(tags))
-    return tuple(dict.fromkeys(tag for form in forms for part in cut_tags(form)
-                               if (tag := part.lstrip("#"))))
+    return tuple(dict.fromkeys(form for tag in cut_tags(tags) for form in _forms_of(tag)))
+
+
+@functools.lru_cache(maxsize=20_000)
+def _forms_of(tag: str) -> tuple[str, ...]:
+    parts = cut_tags(_unicode(_unicode(tag).casefold()))
+    return tuple(form for part in parts if (form := part.lstrip("#")))
 
 
 def similarity(a: str, b: str) -> float:
@@ -5081,40 +5085,53 @@ def _map_file(path: Path) -> memoryview:
 class TagIndex:
     """Which memories have which tag, in the order of their created_at; lives in memory only."""
 
-    def __init__(self, entries: Iterable[Mapping[str, object]]) -> None:
-        self._of: dict[str, tuple[tuple[str, str], frozenset[str]]] = {}
-        self._lists: dict[str, list[tuple[str, str]]] = {}
-        for entry in entries:
-            place, tags = self._note(entry)
-            for tag in tags:
-                self._lists.setdefault(tag, []).append(place)
-        for places in self._lists.values():
+    def __init__(self, rows: Iterable[bytes]) -> None:
+        self._of: dict[str, tuple[str, tuple[str, ...]]] = {}      # id -> created_at, tags
+        by_tag: dict[str, list[tuple[str, str]]] = {}
+        for row in rows:                           # what stands before created_at is not parsed
+            entry = json.loads(b'{"created_at": ' + row.partition(b', "created_at": ')[2])
+            memory_id = _id_of(row)
+            for tag in self._note(memory_id, entry):
+                by_tag.setdefault(tag, []).append((self._of[memory_id][0], memory_id))
+        self._lists: dict[str, tuple[list[tuple[str, str]], list[str], set[str]]] = {}
+        for tag, places in by_tag.items():
             places.sort()
+            ids = [memory_id for _, memory_id in places]
+            self._lists[tag] = places, ids, set(ids)
 
-    def _note(self, entry: Mapping[str, object]) -> tuple[tuple[str, str], frozenset[str]]:
+    def _note(self, memory_id: str, entry: Mapping[str, object]) -> tuple[str, ...]:
         when = entry["created_at"]
         if not (isinstance(when, str) and len(when) == 25 and when.endswith("+00:00")):
             when = iso(parse_time(when) or datetime.min.replace(tzinfo=timezone.utc))
-        row = (when, entry["id"]), frozenset(tag_forms(entry.get("tags") or ()))
-        self._of[entry["id"]] = row
-        return row
+        tags = tuple(dict.fromkeys(form for tag in entry.get("tags") or ()
+                                   for form in _forms_of(str(tag))))
+        self._of[memory_id] = when, tags
+        return tags
 
     def set(self, memory_id: str, entry: Mapping[str, object] | None) -> None:
         """Take over the entry of a memory; None says that it is gone."""
-        place, tags = self._of.pop(memory_id, (None, ()))
+        when, tags = self._of.pop(memory_id, ("", ()))
         for tag in tags:
-            del self._lists[tag][bisect_left(self._lists[tag], place)]
-        if entry is not None and entry.get("tags"):
-            place, tags = self._note(entry)
-            for tag in tags:
-                insort(self._lists.setdefault(tag, []), place)
+            places, ids, members = self._lists[tag]
+            at = bisect_left(places, (when, memory_id))
+            del places[at], ids[at]
+            members.remove(memory_id)
+        for tag in self._note(memory_id, entry) if entry and entry.get("tags") else ():
+            places, ids, members = self._lists.setdefault(tag, ([], [], set()))
+            place = (self._of[memory_id][0], memory_id)
+            at = bisect_left(places, place)
+            places.insert(at, place)
+            ids.insert(at, memory_id)
+            members.add(memory_id)
 
     def find(self, tags: Sequence[str]) -> list[str]:
         """Return the ids that have all *tags*, newest first; costs the rarest tag's length."""
-        wanted = frozenset(tag_forms(tags))
-        places = min((self._lists.get(tag, []) for tag in wanted), key=len, default=[])
-        return [memory_id for _, memory_id in reversed(places)
-                if len(wanted) == 1 or wanted <= self._of[memory_id][1]]
+        lists = sorted((self._lists.get(tag, ((), [], ())) for tag in tag_forms(tags)),
+                       key=lambda each: len(each[1]))
+        ids = lists[0][1][::-1] if lists else []
+        for _, _, members in lists[1:]:
+            ids = [memory_id for memory_id in ids if memory_id in members]
+        return ids
 
 
 def tomb_mark(key: str, text: str) -> str:
@@ -5206,6 +5223,11 @@ class FileStore:
         """Return a memory's content alone."""
         row = self._rows.get(memory_id)
         return None if row is None else json.loads(row)["content"]
+
+    def entry(self, memory_id: str) -> dict[str, object] | None:
+        """Return a memory's fields unchecked, which is faster."""
+        row = self._rows.get(memory_id)
+        return None if row is None else json.loads(row)
 
     def get(self, memory_id: str) -> Memory | None:
         row = self._rows.get(memory_id)
@@ -5583,8 +5605,7 @@ class FileStore:
     def tagged(self, tags: Sequence[str]) -> list[str]:
         """Return the ids that have all *tags*, newest first; the first call reads every row."""
         if self._tag_index is None:
-            self._tag_index = TagIndex(json.loads(row) for row in self._rows.values()
-                                       if b', "tags": [' in row)
+            self._tag_index = TagIndex(row for row in self._rows.values() if b', "tags": [' in row)
         return self._tag_index.find(tags)
 
     def rivals(self, text: str) -> list[str]:
@@ -6732,8 +6753,8 @@ class HermesLite:
 
     def _twin(self, draft: Draft) -> Memory | None:
         """Return the same agent's memory that says this, else the one that a system names."""
-        twin_id = self.store.twin(draft.content, accept=lambda memory_id: _is_agent(
-            self.store.get(memory_id), draft.agent))
+        twin_id = self.store.twin(draft.content, accept=lambda memory_id: (
+            one := self.store.get(memory_id)) and is_same_agent(one.agent, draft.agent))
         if twin_id:
             return self.store.get(twin_id)
         found = (system.restates(draft) for system in self._with("restates"))
@@ -6843,7 +6864,8 @@ class HermesLite:
             self.store.refresh()
             accept, most = self._filter(room, (), agent), max(2 * k, _RERANK_DEPTH)
             found = [(i, 0.0) for i in islice(filter(accept, self.store.tagged(tags)), most)]
-            hits = self._hits(found, {"tags": found}, limit=most)
+            hits = [replace(hit, confidence=1.0)
+                    for hit in self._hits(found, {"tags": found}, limit=most)]
         degraded: list[str] = []
         return self._answer("", self._weighed("", hits, degraded)[:k], degraded)
 
@@ -6860,7 +6882,8 @@ class HermesLite:
         how = self.config["retrieval"]
         if how["fusion"] == "rrf":
             return rrf_merge([[i for i, _ in arm] for arm in arms.values()], k=how["rrf_k"])
-        local = vectorizer.name == "local"         # knows spelling, which keywords know better
+        # Local vectors know spelling, which keywords know better: at 0 they only add at the end.
+        local = vectorizer.name == "local"
         vectors = how["local_vector_weight" if local else "vector_weight"]
         weights = {"keywords": 1 - vectors, "vectors": vectors, "dates": how["dates"]}
         return minmax_merge((arm, weights.get(name, how["vector_weight"]))
@@ -6926,7 +6949,7 @@ class HermesLite:
 
     def _check_query(self, query: str, top_k: int | None) -> tuple[str, int]:
         if not isinstance(query, str) or not query.strip():
-            raise UsageError("there is no query; give at least one word, or to recall --tags")
+            raise UsageError("there is no query; give at least one word, or --tags")
         k = self.config["retrieval"]["default_top_k"] if top_k is None else top_k
         if type(k) is not int or k < 1:
             raise UsageError(f"top_k is {self._quoted(k)}; give a whole number from 1 up")
@@ -6939,9 +6962,11 @@ class HermesLite:
                 agent: str | None) -> Callable[[str], bool] | None:
         """Return what tells whether an id passes; None when everything does."""
         def is_from(memory_id: str) -> bool:
-            m = self.store.get(memory_id)
-            return m is not None and room in (None, m.room) and (
-                agent is None or _is_agent(m, agent))
+            m = get(memory_id)
+            return m is not None and room in (None, m["room"]) and (
+                agent is None or is_same_agent(m.get("agent"), agent))
+
+        get = getattr(self.store, "entry", self.store.get)     # cheaper, where a store has it
 
         ids = frozenset(self.store.tagged(tags)) if tags else None
         if room is None and agent is None:
@@ -7282,7 +7307,7 @@ class HermesLite:
             rows = filter(None, map(self.store.get, self.store.tagged(wanted))) if (
                 wanted) else self.store
             rows = [m for m in rows if room in (None, m.room)
-                    and (agent is None or _is_agent(m, agent))
+                    and (agent is None or is_same_agent(m.agent, agent))
                     and category in (None, m.category)
                     and not (unverified and m.execution_verified)
                     and (start is None or (parse_time(m.created_at) or start) >= start)]
@@ -7518,8 +7543,9 @@ def _agent(name: str | None) -> str | None:
     return unicodedata.normalize("NFKC", name).strip() or None if name else None
 
 
-def _is_agent(memory: Memory, agent: str | None) -> bool:
-    return (_agent(memory.agent) or "").casefold() == (_agent(agent) or "").casefold()
+def is_same_agent(one: str | None, two: str | None) -> bool:
+    """Tell whether two names mean one agent; None is nobody in particular, and only itself."""
+    return one == two or (_agent(one) or "").casefold() == (_agent(two) or "").casefold()
 
 
 def _union(one: Iterable[str], two: Iterable[str]) -> tuple[str, ...]:

@@ -3258,6 +3258,41 @@ class StoreContract:
                        lambda: store.remove("mem_1", why="x")):
             self.assertRaises(UsageError, change)
 
+    def test_tagged_returns_what_has_all_tags_newest_first(self):
+        store = self.make()
+        rows = {"mem_1": ("2024-05-01T00:00:00+00:00", ("contract", "VIP")),
+                "mem_2": ("2026-01-01", ("Contract",)), "mem_3": ("2025-01-01", ()),
+                "mem_4": ("2025-06-01T08:00:00+02:00", ("合同", "contract", "vip"))}
+        with store.transaction():
+            for memory_id, (when, tags) in rows.items():
+                store.put(Memory(memory_id, f"A text of {memory_id}", created_at=when, tags=tags))
+        for _ in range(2):
+            self.assertEqual(store.tagged(["contract"]), ["mem_2", "mem_4", "mem_1"])
+            self.assertEqual(store.tagged(["#ＣＯＮＴＲＡＣＴ", "vip"]), ["mem_4", "mem_1"])
+            self.assertEqual(store.tagged(["合同"]), ["mem_4"])
+            self.assertEqual((store.tagged(["none"]), store.tagged(["contract", "x"])), ([], []))
+            store.close()
+            store = self.reopened()
+        with store.transaction():
+            store.put(Memory("mem_1", "A text of mem_1", created_at="2026-05-01", tags=("new",)))
+            store.put(Memory("mem_5", "One more", created_at="2020-01-01", tags=("contract",)))
+            store.remove("mem_2", why="test")
+            self.assertEqual(store.tagged(["contract"]), ["mem_4", "mem_5"])
+        with self.assertRaises(ZeroDivisionError), store.transaction():
+            store.remove("mem_5", why="test")
+            raise ZeroDivisionError
+        store.refresh()
+        self.assertEqual((store.tagged(["new"]), store.tagged(["contract"])),
+                         (["mem_1"], ["mem_4", "mem_5"]))
+
+    def test_tagged_sees_what_another_process_writes(self):
+        store, other = self.filled(), self.reopened()
+        self.assertEqual(other.tagged(["fresh"]), [])
+        with store.transaction():
+            store.put(Memory("mem_9", "Kafka moves the events", tags=("fresh",)))
+        other.refresh()
+        self.assertEqual(other.tagged(["fresh"]), ["mem_9"])
+
     def test_a_lifted_tombstone_stays_lifted(self):
         store = self.filled()
         with store.transaction():
@@ -4008,6 +4043,44 @@ class Remembering(Case):
         self.assertEqual(memory.get(first.id).content, "The gateway listens on port 8080.")
         self.assertEqual(self.entries()[0]["importance"], 9)
 
+    def test_all_forms_of_tags_give_the_same_list(self):
+        memory = self.open()
+        for number, tags in enumerate((
+                "red, #Blue", '["red","BLUE"]', ["red,blue"], "#red #blue", "red，blue、red",
+                ("ＲＥＤ", " blue "), ["red blue", ""], {"red": 1, "blue": 2}.keys())):
+            made = memory.remember(f"The note of number {number} here", tags=tags)
+            self.assertEqual(memory.get(made.id).tags, ("red", "blue"), tags)
+        self.assertEqual(len(memory.list(tags="BLUE")), 8)
+        self.assertEqual(h.tag_forms(["Straße", "STRASSE", "é", "e\u0301", "#", "a\u3000b"]),
+                         ("strasse", "é", "a", "b"))
+
+    def test_a_tag_that_names_a_secret_is_refused_and_asking_for_it_finds_nothing(self):
+        memory = self.open()
+        for tag in ("password", "#Tokens", "db_password", "SECRET", "数据库密码", "口令",
+                    "Passwort", "Datenbankpasswort", "ｐａｓｓｗｏｒｄ"):
+            with self.assertRaisesRegex(Refused, "names a secret") as caught:
+                memory.remember("A text of its own", tags=["good", tag])
+            self.assertEqual(caught.exception.reason_code, "tag_blacklist")
+            self.assertEqual([*memory.list(tags=[tag]), *memory.recall("text", tags=[tag])], [])
+        for tag in ("tokenizer", "password_policy", "密码学", "pass"):
+            self.assertTrue(memory.remember(f"A text about {tag}", tags=[tag]).created)
+        with self.assertRaises(Refused):
+            memory.admit(Memory("mem_x", "An imported text", tags=("api-token",)))
+        self.assertTrue(self.open({"security": {"tag_blacklist": []}}).remember(
+            "Kept after all", tags=["token"]).created)
+
+    def test_two_agents_keep_a_memory_each_and_one_agent_only_one(self):
+        memory = self.open()
+        text = "Contract CT2024-0876 runs until the end of May"
+        made = [memory.remember(text, agent=agent) for agent in (
+            "finance-bot", "project-bot", None, "Finance-Bot", "project-bot", None,
+            " finance-bot ")]
+        self.assertEqual([m.created for m in made], [True] * 3 + [False] * 4)
+        self.assertEqual([m.id for m in made[3:]], [made[i].id for i in (0, 1, 2, 0)])
+        self.assertEqual(sorted(filter(None, (m.agent for m in memory.list()))),
+                         ["finance-bot", "project-bot"])
+        self.assertFalse(memory.admit(Memory("mem_x", text, agent="PROJECT-BOT")).created)
+
     def test_texts_below_five_characters_are_never_merged(self):
         memory = self.open()
         self.assertEqual([memory.remember("茶").created for _ in range(2)], [True, True])
@@ -4301,6 +4374,79 @@ class Recalling(Case):
         self.assertEqual((rooms["events"].count, rooms["events"].days, rooms["prefs"].count),
                          (2, 90, 1))
         self.assertIn("idea", rooms["events"].categories)
+
+
+class Filters(Case):
+    """Tags and agents, on every way to read."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.memory = memory = self.open()
+        say = memory.remember
+        self.ids = [say(text, tags=tags, agent=agent, category=category).id
+                    for text, tags, agent, category in (
+            ("Zhang San has the contract CT2024-0876", "contract client_zhangsan", "finance-bot",
+             "config"),
+            ("The contract of Li Si is under review", "contract", "project-bot", "event"),
+            ("张三的合同编号是CT2024-0877", ["合同", "contract", "client_zhangsan"],
+             "project-bot", "event"),
+            ("Nobody tagged this contract", "", None, "event"))]
+
+    def found(self, *query: str, **more: object) -> list[int]:
+        return [self.ids.index(hit.id) for hit in self.memory.recall(*query, **more)]
+
+    def test_recall_filters_by_all_tags_and_by_one_agent(self):
+        self.assertEqual(sorted(self.found("contract")), [0, 1, 3])
+        self.assertEqual(sorted(self.found("contract", tags=["Contract"])), [0, 1])
+        self.assertEqual(self.found("contract", tags="contract,client_zhangsan"), [0])
+        self.assertEqual(self.found("contract", agent="Finance-Bot"), [0])
+        self.assertEqual(self.found("contract", tags=["contract"], agent="project-bot"), [1])
+        self.assertEqual(self.found("contract", tags=["contract"], room="configs"), [0])
+        self.assertEqual(self.found("张三 合同", tags=["合同"]), [2])
+        for more in ({"tags": ["none"]}, {"agent": "nobody"},
+                     {"agent": "finance-bot", "tags": "合同"}):
+            self.assertEqual(self.found("contract", **more), [], more)
+
+    def test_without_a_query_tags_give_all_of_theirs_newest_first(self):
+        for number, memory_id in enumerate(self.ids):
+            with self.memory.store.transaction():
+                self.memory.store.put(dataclasses.replace(
+                    self.memory.get(memory_id), created_at=f"2026-0{9 - number}-01"))
+        self.assertEqual(self.found(tags=["contract"]), [0, 1, 2])
+        self.assertEqual(self.found("  ", tags=["contract"], top_k=1), [0])
+        self.assertEqual(self.found(tags=["contract"], agent="project-bot"), [1, 2])
+        self.assertEqual(self.found(tags=["contract"], room="configs"), [0])
+        self.assertEqual(self.found(tags=["none"]), [])
+        self.assertEqual(self.memory.get(self.ids[0]).access_count, 3)
+        hit = self.memory.recall(tags=["contract"])[0]
+        self.assertEqual(dict(hit.why["arms"]), {"tags": {"rank": 1, "score": 0.0}})
+        for more in ({}, {"agent": "finance-bot"}, {"tags": " ,"}):
+            with self.assertRaisesRegex(UsageError, "there is no query"):
+                self.memory.recall(**more)
+        with self.assertRaises(UsageError):
+            self.memory.recall(tags=5)
+
+    def test_list_and_its_counts_filter_too(self):
+        self.assertEqual({m.id for m in self.memory.list(tags=["contract"], agent="project-bot")},
+                         {self.ids[1], self.ids[2]})
+        self.assertEqual(self.memory.list(agent="nobody"), [])
+        handler = {o.name: o for o in h.OPERATIONS}["list"].handler
+        self.assertEqual(list(handler(self.memory, all_tags=True, limit=None).items()),
+                         [("contract", 3), ("client_zhangsan", 2), ("合同", 1)])
+        self.assertEqual(handler(self.memory, all_tags=True, limit=1, agent="finance-bot"),
+                         {"client_zhangsan": 1})
+
+    def test_a_digest_writes_for_an_agent(self):
+        done = self.memory.digest("We decided to use Rust. I prefer tea.", apply=True,
+                                  agent="scribe")
+        self.assertEqual({self.memory.get(row.id).agent for row in done.results}, {"scribe"})
+
+    def test_a_pinned_memory_is_never_pruned(self):
+        made = self.memory.remember("Pinned for ever", expires_at="2026-01-02",
+                                    meta={"pinned": True})
+        self.now += timedelta(days=5000)
+        self.assertNotIn(made.id, [row.id for row in self.memory.prune().expired])
+        self.assertEqual([m.id for m in self.memory.list()], [made.id])
 
 
 class VectorBackends(Case):
@@ -5119,6 +5265,27 @@ class Systems(Case):
         self.assertEqual(self.memory.get(leak.id).redacted, ("password",))
         self.memory.close()
         self.assertEqual(holding(self.root, self.system.secret), [])
+
+    def test_a_system_says_what_restates_a_memory_and_what_is_stored(self):
+        made = self.memory.remember("The red one stands on the top shelf")
+        self.system.same = {"It is on the shelf up there": made.id, "Nowhere": "mem_unknown"}
+        again = self.memory.remember("It is on the shelf up there", tags=["seen"])
+        self.assertEqual((again.id, again.merged), (made.id, True))
+        kept = self.memory.get(made.id)
+        self.assertEqual((kept.content, kept.tags, kept.meta["librarian"]["said"]),
+                         ("The red one stands on the top shelf", ("seen",), 2))
+        self.assertTrue(self.memory.remember("Nowhere").created)
+        moved = self.memory.admit(Memory("mem_old", "It is on the shelf up there"))
+        self.assertEqual((moved.id, self.memory.get(made.id).meta["librarian"]["said"]),
+                         (made.id, 3))
+        self.memory.close()
+        self.assertEqual(holding(self.root, self.system.secret), [])
+
+    def test_show_tells_what_a_system_computes_when_read(self):
+        made = self.memory.remember("A book about harbours")
+        show = {o.name: o for o in h.OPERATIONS}["show"].handler
+        self.assertEqual(show(self.memory, id=made.id).meta["now"], 7)
+        self.assertNotIn("now", self.memory.get(made.id).meta)
 
     def test_a_system_is_told_after_the_transaction(self):
         made = self.memory.remember("A book about harbours")

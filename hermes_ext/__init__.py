@@ -31,6 +31,7 @@ CONTENTS: dict[str, dict[str, str]] = {
     "weave": {"context": "find memories and lay them out for a prompt"},
     "rules": {
         "rules": "show the rules and what they did, look at all memories, or try again"},
+    "actions": {},
     "report": {"report": "write the digest of alerts"},
     "audit": {"audit": "list or verify the log of who did what"},
     "shell": {"shell": "type commands one after the other"},
