@@ -4454,7 +4454,8 @@ class VectorCache:
         if self._rough is None:
             self._rough = self._matrices(numpy)
         names, *parts = self._rough
-        rough = numpy.concatenate([part @ numpy.asarray(query) for part in parts])
+        wanted = numpy.asarray(query)              # einsum: `@` starts threads that wait for each
+        rough = numpy.concatenate([numpy.einsum("ij,j->i", part, wanted) for part in parts])
         found: dict[str, int] = {}
         floor = threshold
         rows = numpy.flatnonzero(rough >= threshold - 1e-4)
