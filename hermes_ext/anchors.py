@@ -119,8 +119,9 @@ _PATTERNS = (      # in this order; what one has taken, a later one does not see
               rf"\s?(?:is|ist|是|为|:))?{_IS}(\+?\d[\d ()/-]{{3,20}}\d)"),
     ("phone", r"(?<![A-Za-z0-9+.])(\+\d{1,3}[\d ()/-]{5,18}\d|1[3-9]\d{9}|0\d{2,3}-\d{7,8})"
               r"(?![\w-])"),
-    ("status", r"(?:(?<![A-Za-z])(?:状态|status|Status|State))\s*(?:[:：=]|是|为|变为|改为|is|ist)\s*"
-               r"([A-Za-z]\w*|[\u4e00-\u9fff]{1,6})"),
+    ("status", r"(?:(?<![A-Za-z])(?:状态|status|state))\s*"
+               r"(?:[:：=]|(?:从\w{1,20}?)?(?:变为|改为|变成)|是|为|is|ist)\s*"
+               r"((?:(?:in|on|not|to)\s)?[A-Za-z]\w*|[\u4e00-\u9fff]{1,6})"),
     ("action_item", rf"(?:(?<![A-Za-z])(?:TODO|to-?do|action items?|待办(?:事项)?|行动项|Aufgabe)"
                     rf"\s*[:：]\s*|^\s*[-*]\s\[[ xX]\]\s*|记得(?:要)?|别忘了?|^\s*需要|remember\sto\s"
                     rf"|don['’]t\sforget\sto\s)(.{{2,200}}?){_END}"))
@@ -187,8 +188,10 @@ def _plain(raw: str) -> str:
 
 
 def _code(raw: str) -> str:
-    """Return a number in capitals; "42" and a bare year are none."""
-    return raw.upper() if sum(map(str.isdigit, raw)) > (4 if raw.isdigit() else 1) else ""
+    """Return a number in capitals; "42", a bare year and "B2" are none."""
+    is_one = re.fullmatch(r"(?!(?:19|20)\d\d$)\d{4,}|(?=.*[A-Za-z_/-])(?=.*\d)(?:.*\d.*\d.*|.*-.*)",
+                          raw)
+    return raw.upper() if is_one else ""
 
 
 def _url(raw: str) -> str:
@@ -211,6 +214,8 @@ def _phone(raw: str) -> str:
 
 def _day(raw: str) -> str:
     """Return YYYY-MM-DD, --MM-DD without a year, or an ambiguous one as it stands; "" if none."""
+    if raw.startswith("may "):                     # a verb
+        return ""
     low = raw.lower()
     numbers = [int(part) for part in re.findall(r"\d+", low)]
     month = re.search(rf"(?:{_MONTHS})", low)
