@@ -581,7 +581,9 @@ class ArchiveStore:
             last, cache = rows[-1][0], VectorCache(vectorizer.name, vectorizer.model,
                                                    vectorizer.dimension)
             for _, name, data in rows:
-                cache.put(name, _floats(data))
+                numbers = _floats(data)            # of a long text, one vector after the other
+                size = vectorizer.dimension or len(numbers)
+                cache.put(name, [numbers[i:i + size] for i in range(0, len(numbers), size)])
             yield cache
 
     @_mended
@@ -601,12 +603,12 @@ class ArchiveStore:
                 self._row("DELETE FROM vector")
                 self.set_fact("vectors", _model(vectorizer))
             for memory_id, vector in vectors.items():
-                unit = core.unit_vector(vector, vectorizer.dimension)
+                units = core.unit_pieces(vector, vectorizer.dimension)
                 row = self._row("SELECT seq FROM memory WHERE id=?", memory_id)
-                if unit is not None and row:
+                if units and row:
                     self._kinds.add("vector")
                     self._row("INSERT OR REPLACE INTO vector VALUES (?, ?)", row[0],
-                              struct.pack(f"<{len(unit)}f", *unit))
+                              b"".join(struct.pack(f"<{len(unit)}f", *unit) for unit in units))
 
     @_mended
     def twin(self, text: str) -> str | None:
