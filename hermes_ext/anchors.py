@@ -338,7 +338,9 @@ class Anchors:
         if not found:
             return None
         said = says(draft.content, self.patterns)
-        same = [old for old in self._near(draft.content) if is_same_agent(old.agent, draft.agent)
+        numbers = [value for kind, value in found if kind in _NAMING]   # rarer, so quicker to find
+        text = max(numbers, key=lambda value: (len(value), value), default=draft.content)
+        same = [old for old in self._near(text) if is_same_agent(old.agent, draft.agent)
                 and self._is_same(found, said, old)]
         return min(same, key=_age).id if same else None
 
