@@ -189,8 +189,8 @@ def _plain(raw: str) -> str:
 
 def _code(raw: str) -> str:
     """Return a number in capitals; "42", a bare year and "B2" are none."""
-    is_one = re.fullmatch(r"(?!(?:19|20)\d\d$)\d{4,}|(?=.*[A-Za-z_/-])(?=.*\d)(?:.*\d.*\d.*|.*-.*)",
-                          raw)
+    is_one = re.fullmatch(r"(?!(?:19|20)\d\d$)\d{4,}|(?=.*[A-Za-z_/-])(?=.*\d)"
+                          r"(?:.*\d.*\d.*|.*-.*)", raw)
     return raw.upper() if is_one else ""
 
 
@@ -311,6 +311,7 @@ class Anchors:
         if merge not in ("restated", "always"):
             raise ConfigError(f"systems.anchors.merge is {merge!r}; use restated or always")
         self.memory, self.merge, self.patterns = memory, merge, _checked(patterns or {})
+        self._seen: tuple[str | None, list[str]] = None, []     # the last search of one write
 
     def values(self, memory: Memory) -> Values:
         """Return the anchors that a memory holds: as stored, else as its text has them."""
@@ -324,13 +325,14 @@ class Anchors:
 
     def _near(self, text: str) -> Iterator[Memory]:
         """Yield the memories that share the most words with *text*, 50 at most."""
-        for memory_id, _ in self.memory.store.search_words(text, 50, accept=None):
-            memory = self.memory.store.get(memory_id)
-            if memory is not None:
-                yield memory
+        if self._seen[0] != text:
+            found = self.memory.store.search_words(text, 50, accept=None)
+            self._seen = text, [memory_id for memory_id, _ in found]
+        yield from filter(None, map(self.memory.store.get, self._seen[1]))
 
     def restates(self, draft: Draft) -> str | None:
         """Return the oldest memory that says the same of the same anchors, or the item closed."""
+        self._seen = None, []
         item = self._closed(draft.content)
         if item is not None:
             return item.id
@@ -366,7 +368,8 @@ class Anchors:
     def storing(self, memory: Memory, old: Memory | None, draft: Draft) -> Memory:
         """Write the anchors of a new memory, or what a restatement changes in an old one."""
         if old is None:
-            return self._new(memory)
+            made, self._seen = self._new(memory), (None, [])
+            return made
         values, before = self.values(old), parse_time(old.created_at)
         when = draft.created_at or iso(self.memory._clock())
         age = parse_time(when) - before if before and parse_time(when) else timedelta(0)
@@ -424,7 +427,7 @@ class Anchors:
 
     def arm(self, query: str) -> list[str]:
         """Return what holds exactly the asked value, or the asked type and all other words."""
-        wanted = self._asked(query)
+        wanted, self._seen = self._asked(query), (None, [])
         texts = [value for _, value in wanted] or ([query] if _asked_types(query) else [])
         found = {one.id: one for text in texts for one in self._near(text)}
         return [one.id for one in found.values() if self._answers(query, wanted, one)]
