@@ -3436,10 +3436,11 @@ class BM25Index:
 
     def in_context(self, query: str, found: Sequence[tuple[str, float]], *,
                    source: Callable[[str], object], neighbours: float, share: float,
-                   speaker: float) -> list[tuple[str, float]]:
-        """Rank what `search` found again, by what stands beside each note; best first.
+                   speaker: float, scale: float = 1.0) -> list[tuple[str, float]]:
+        """Rank again what was *found*, by what stands beside each note; best first.
 
-        A note gets *neighbours* x (1, 2/3, 1/3) of the scores one, two and three places away in
+        *scale* is what a keyword score counts where the scores of *found* are others, such as
+        those of a fusion. A note gets *neighbours* x (1, 2/3, 1/3) of the scores one, two and three places away in
         its *source* (None: it stands alone), and may be found by them only.  One that begins
         with a name that is in the query, or that the user says where the query says "I", counts
         1 + *speaker* times.  Then each gets its source's part, the best being worth *share* x
@@ -3447,9 +3448,9 @@ class BM25Index:
         part, half of the second, a quarter of the third. Where no note has a source, none has
         a part to get.
         """
-        if not found:
-            return []
-        own = {self._docs[key]: score for key, score in found}
+        own = {self._docs[key]: score for key, score in found if score > 0}
+        if not own:
+            return list(found)
         where: dict[int, object] = {}
         for doc in own:
             where[doc] = mine = source(self._keys[doc])
@@ -3458,7 +3459,7 @@ class BM25Index:
                         self._keys[other]) == mine:
                     where[other] = mine
         parts = self._finder(self, self._weigh(query), None, {}).parts_of(where)
-        own = {**{doc: sum(row) for doc, row in parts.items()}, **own}
+        own = {**{doc: sum(row) * scale for doc, row in parts.items()}, **own}
         numbers = map(self._number, _labels(tokenize_terms(query)))
         said = [self._list(number) for number in numbers if number is not None]
         groups: dict[object, list[list[float]]] = {}
@@ -3472,9 +3473,11 @@ class BM25Index:
             groups.setdefault(mine or doc, []).append(parts[doc])
         sums = {name: sum(map(_together, zip(*rows))) for name, rows in groups.items()}
         alone = not any(mine is not None for mine in where.values())
-        scale = 0 if alone else share * max(total.values()) / max(sums.values())
-        ranked = [(score + scale * sums[where[doc] or doc], doc) for doc, score in total.items()]
-        return [(self._keys[doc], score) for score, doc in sorted(ranked, reverse=True)]
+        most = max(sums.values())
+        part = 0 if alone or not most else share * max(total.values()) / most
+        ranked = [(score + part * sums[where[doc] or doc], doc) for doc, score in total.items()]
+        rest = [row for row in found if row[1] <= 0 and self._docs[row[0]] not in total]
+        return [(self._keys[doc], score) for score, doc in sorted(ranked, reverse=True)] + rest
 
     def ceiling(self, query: str) -> float:
         """The score of a note that holds every term of *query* once and is of mean length.
@@ -4454,7 +4457,8 @@ class VectorCache:
         if self._rough is None:
             self._rough = self._matrices(numpy)
         names, *parts = self._rough
-        rough = numpy.concatenate([part @ numpy.asarray(query) for part in parts])
+        wanted = numpy.asarray(query)              # einsum: `@` starts threads that wait for each
+        rough = numpy.concatenate([numpy.einsum("ij,j->i", part, wanted) for part in parts])
         found: dict[str, int] = {}
         floor = threshold
         rows = numpy.flatnonzero(rough >= threshold - 1e-4)
@@ -4860,6 +4864,8 @@ class Store(Protocol):
     def lift(self, text: str) -> None: ...
     def search_words(self, query: str, k: int, *,
                      accept: Callable[[str], bool] | None) -> list[tuple[str, float]]: ...
+    def in_context(self, query: str, found: Sequence[tuple[str, float]], *, scale: float,
+                   accept: Callable[[str], bool] | None) -> list[tuple[str, float]]: ...
     def ceiling(self, query: str) -> float: ...
     def made_between(self, first: datetime, last: datetime) -> list[str]: ...
     def search_vectors(self, vectorizer: Vectorizer, query: Vector, k: int, *,
@@ -5152,20 +5158,19 @@ class GramIndex(SparseIndex):
         super().add(key, self._local.embed_query(text))
 
 
-def rank_words(index: BM25Index, query: str, k: int, how: Mapping[str, Any], *,
-               accept: Callable[[str], bool] | None, boost: Mapping[str, float],
-               source: Callable[[str], object]) -> list[tuple[str, float]]:
-    """Rank by BM25 and by what stands beside: `search_words` of every store.
+def rank_in_context(index: BM25Index, query: str, found: Sequence[tuple[str, float]],
+                    how: Mapping[str, Any], *, scale: float, source: Callable[[str], object],
+                    accept: Callable[[str], bool] | None) -> list[tuple[str, float]]:
+    """Rank by what stands beside: `in_context` of every store.
 
     *how* is the section retrieval of the config, *source* tells the source of an id.
     """
-    found = index.search(query, k, accept=accept, boost=boost)
-    if not found or not (how["neighbours"] or how["source_share"] or how["speaker"]):
-        return found
+    if not (how["neighbours"] or how["source_share"] or how["speaker"]):
+        return list(found)
     return index.in_context(
-        query, found, neighbours=how["neighbours"], share=how["source_share"],
+        query, found, neighbours=how["neighbours"], share=how["source_share"], scale=scale,
         speaker=how["speaker"], source=lambda memory_id: None if accept and not accept(
-            memory_id) else source(memory_id))[:k]
+            memory_id) else source(memory_id))
 
 
 class FileStore:
@@ -5443,10 +5448,16 @@ class FileStore:
 
     def search_words(self, query: str, k: int, *,
                      accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
-        """Rank by BM25 and by what stands beside; hot memories count hot_boost times."""
+        """Rank by BM25; hot memories count hot_boost times."""
         boost = dict.fromkeys(self._hot, float(self.config["retrieval"]["hot_boost"]))
-        return rank_words(self._parts["words"].open(self), query, k, self.config["retrieval"],
-                          accept=accept, boost=boost, source=self._source)
+        return self._parts["words"].open(self).search(query, k, accept=accept, boost=boost)
+
+    def in_context(self, query: str, found: Sequence[tuple[str, float]], *, scale: float = 1.0,
+                   accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
+        """Rank what was found by what stands beside it in its source, and by who says it."""
+        return rank_in_context(self._parts["words"].open(self), query, found,
+                               self.config["retrieval"], scale=scale, source=self._source,
+                               accept=accept)
 
     def ceiling(self, query: str) -> float:
         """Return the keyword score of a memory that would hold every word of *query*."""
@@ -6113,7 +6124,7 @@ class FileStore:
 
 
 _FOLD_AT_ONCE, _FOLD_ON_CLOSE = 262_144, 1_048_576           # bytes of index.json
-_VECTORS_IN_JSON, _VECTORS_UNSAVED = 1 << 20, 64             # bytes of float32; vectors
+_VECTORS_IN_JSON, _VECTORS_UNSAVED = 1 << 20, 32             # bytes of float32; vectors
 _BAD_LINE = "a damaged line of index.journal is left out"
 
 
@@ -6847,12 +6858,12 @@ class HermesLite:
             self.store.refresh()
             degraded += self._waiting()
             accept = self._filter(room, wanted, agent)
-            arms = self._arms(query, max(_ARM_DEPTH, k), accept, degraded)
-            arms["vectors"] = self.store.search_vectors(vectorizer, vector,
-                                                        max(_ARM_DEPTH, k), accept=accept)
+            depth = max(_ARM_DEPTH, k)
+            arms = self._arms(query, depth, accept, degraded)
+            arms["vectors"] = self.store.search_vectors(vectorizer, vector, depth, accept=accept)
             if span:
                 arms["dates"] = self._dated(arms, span, accept, k)
-            merged = self._fused(arms, vectorizer)
+            merged = self._fused(query, arms, vectorizer, depth, accept)
             hits = self._hits(merged, arms, limit=max(2 * k, _RERANK_DEPTH))
             hits = self._judged(self._quoted_first(query, hits), query, vectorizer)
         hits = self._reranked(query, hits, k, degraded)
@@ -6877,17 +6888,26 @@ class HermesLite:
                 degraded.append(f"{system.name}: {type(problem).__name__}")
         return hits
 
-    def _fused(self, arms: Mapping[str, Sequence[tuple[str, float]]],
-               vectorizer: Vectorizer) -> list[tuple[str, float]]:
-        how = self.config["retrieval"]
+    def _fused(self, query: str, arms: Mapping[str, Sequence[tuple[str, float]]],
+               vectorizer: Vectorizer, depth: int,
+               accept: Callable[[str], bool] | None) -> list[tuple[str, float]]:
+        """Merge the arms, then rank by what stands beside; in units of the best keyword score."""
+        how, words, near = self.config["retrieval"], arms["keywords"], arms["vectors"]
         if how["fusion"] == "rrf":
-            return rrf_merge([[i for i, _ in arm] for arm in arms.values()], k=how["rrf_k"])
+            words = self.store.in_context(query, words, scale=1.0, accept=accept)
+            return rrf_merge([[i for i, _ in arm] for arm in {**arms, "keywords": words}.values()],
+                             k=how["rrf_k"])
         # Local vectors know spelling, which keywords know better: at 0 they only add at the end.
         local = vectorizer.name == "local"
-        vectors = how["local_vector_weight" if local else "vector_weight"]
-        weights = {"keywords": 1 - vectors, "vectors": vectors, "dates": how["dates"]}
-        return minmax_merge((arm, weights.get(name, how["vector_weight"]))
-                            for name, arm in arms.items())
+        weight = how["local_vector_weight" if local else "vector_weight"]
+        weights = {"keywords": 1 - weight, "vectors": weight, "dates": how["dates"]}
+        # A cosine has no zero of its own: a full list begins where it ends.
+        floor = near[-1][1] if len(near) >= depth else vectorizer.threshold
+        arms = {**arms, "vectors": [(i, score - floor + 1e-6) for i, score in near]}
+        merged = minmax_merge((arm, weights.get(name, how["vector_weight"]))
+                              for name, arm in arms.items())
+        scale = (1 - weight) / words[0][1] if words else 0.0
+        return self.store.in_context(query, merged, scale=scale, accept=accept)
 
     def _span(self, query: str, now: str | datetime | None) -> tuple | None:
         moment = parse_time(now) if now is not None else self._clock().astimezone()
@@ -6919,12 +6939,16 @@ class HermesLite:
     def _judged(self, hits: list[Hit], query: str, vectorizer: Vectorizer) -> list[Hit]:
         """Give each hit its confidence; return none when even the best has too little."""
         ceiling = self.store.ceiling(query)
-        best = max((hit.kw_score for hit in hits), default=0.0)
+        unit = max((hit.kw_score for hit in hits), default=0.0)
+        if self.config["retrieval"]["fusion"] == "rrf":
+            scores = [hit.kw_score for hit in hits]
+        else:
+            scores = [hit.why["fused"] * unit for hit in hits]
         sources = Counter(hit.memory.source for hit in hits)
-        judged = []
-        for hit, voice in zip(hits, _voices(query, hits)):
+        voices, best, judged = _voices(query, hits, scores), max(scores, default=0.0), []
+        for hit, score, voice in zip(hits, scores, voices):
             source = hit.memory.source
-            words = judge(hit.kw_score, ceiling, best, voice=voice,
+            words = judge(score, ceiling, best, voice=voice,
                           beside=source is not None and sources[source] > 1)
             near = 0.0 if words and vectorizer.name == "local" else _likely(
                 hit.vec_score, vectorizer)         # spelling says no more than the words did
@@ -7516,20 +7540,20 @@ _ARM_DEPTH, _RERANK_DEPTH, _QUERY_CHARS = 50, 20, 10_000
 _ACTING = contextvars.ContextVar("acting", default=("python", None, None))
 
 
-def _voices(query: str, hits: Sequence[Hit]) -> list[float]:
+def _voices(query: str, hits: Sequence[Hit], scores: Sequence[float]) -> list[float]:
     """By how much what the one named in the query said leads over what others said, hit by hit.
 
     -1 to 1; 0 where no hit is said by one whom the query names.
     """
     labels = set(_labels(tokenize_terms(query)))
     said = [not labels.isdisjoint(cues_of(hit.content.lower())) for hit in hits]
-    own = max((hit.kw_score for hit, mine in zip(hits, said) if mine), default=0.0)
-    others = max((hit.kw_score for hit, mine in zip(hits, said) if not mine), default=0.0)
+    own = max((score for score, mine in zip(scores, said) if mine), default=0.0)
+    others = max((score for score, mine in zip(scores, said) if not mine), default=0.0)
     if not own:
         return [0.0] * len(hits)
     behind = min(0.0, (own - others) / max(own, others))
-    return [(hit.kw_score - others) / max(hit.kw_score, others, 1e-9) if mine else behind
-            for hit, mine in zip(hits, said)]
+    return [(score - others) / max(score, others, 1e-9) if mine else behind
+            for score, mine in zip(scores, said)]
 
 
 def _likely(cosine: float, vectorizer: Vectorizer) -> float:

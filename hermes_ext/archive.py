@@ -524,11 +524,18 @@ class ArchiveStore:
     @_mended
     def search_words(self, query: str, k: int, *,
                      accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
-        """Rank by BM25 and by what stands beside; hot memories count hot_boost times."""
+        """Rank by BM25; hot memories count hot_boost times."""
         with self._reading():
-            return core.rank_words(
-                self._search.words, query, k, self.config["retrieval"], accept=accept,
-                boost=self._boosts(), source=self._source)
+            return self._search.words.search(query, k, accept=accept, boost=self._boosts())
+
+    @_mended
+    def in_context(self, query: str, found: Sequence[tuple[str, float]], *, scale: float = 1.0,
+                   accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
+        """Rank what was found by what stands beside it in its source, and by who says it."""
+        with self._reading():
+            return core.rank_in_context(
+                self._search.words, query, found, self.config["retrieval"], scale=scale,
+                source=self._source, accept=accept)
 
     @_mended
     def ceiling(self, query: str) -> float:
