@@ -524,11 +524,18 @@ class ArchiveStore:
     @_mended
     def search_words(self, query: str, k: int, *,
                      accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
-        """Rank by BM25 and by what stands beside; hot memories count hot_boost times."""
+        """Rank by BM25; hot memories count hot_boost times."""
         with self._reading():
-            return core.rank_words(
-                self._search.words, query, k, self.config["retrieval"], accept=accept,
-                boost=self._boosts(), source=self._source)
+            return self._search.words.search(query, k, accept=accept, boost=self._boosts())
+
+    @_mended
+    def in_context(self, query: str, found: Sequence[tuple[str, float]], *, scale: float = 1.0,
+                   accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
+        """Rank what was found by what stands beside it in its source, and by who says it."""
+        with self._reading():
+            return core.rank_in_context(
+                self._search.words, query, found, self.config["retrieval"], scale=scale,
+                source=self._source, accept=accept)
 
     @_mended
     def ceiling(self, query: str) -> float:
@@ -581,7 +588,9 @@ class ArchiveStore:
             last, cache = rows[-1][0], VectorCache(vectorizer.name, vectorizer.model,
                                                    vectorizer.dimension)
             for _, name, data in rows:
-                cache.put(name, _floats(data))
+                numbers = _floats(data)            # of a long text, one vector after the other
+                size = vectorizer.dimension or len(numbers)
+                cache.put(name, [numbers[i:i + size] for i in range(0, len(numbers), size)])
             yield cache
 
     @_mended
@@ -601,12 +610,12 @@ class ArchiveStore:
                 self._row("DELETE FROM vector")
                 self.set_fact("vectors", _model(vectorizer))
             for memory_id, vector in vectors.items():
-                unit = core.unit_vector(vector, vectorizer.dimension)
+                units = core.unit_pieces(vector, vectorizer.dimension)
                 row = self._row("SELECT seq FROM memory WHERE id=?", memory_id)
-                if unit is not None and row:
+                if units and row:
                     self._kinds.add("vector")
                     self._row("INSERT OR REPLACE INTO vector VALUES (?, ?)", row[0],
-                              struct.pack(f"<{len(unit)}f", *unit))
+                              b"".join(struct.pack(f"<{len(unit)}f", *unit) for unit in units))
 
     @_mended
     def twin(self, text: str) -> str | None:

@@ -119,7 +119,7 @@ class TestLine(ShellCase):
                 ("recal x", 2, "did you mean 'recall'"), ("shell", 2, "the shell already"),
                 ("exti", 2, "did you mean 'exit'"),
                 ("list --root /x", 2, "give --root before"), ("remember -", 2, "nothing to read"),
-                ("recall", 2, "required"), ("recall a b", 2, "in quotes"),
+                ("recall", 2, "no query"), ("recall a b", 2, "in quotes"),
                 ("show nothing", 10, "no memory has the id"), ("--root /x stats", 2, "")):
             result, _, err = self.execute(memory, line)
             self.assertEqual((result, err.count("\n")), (code, 1), (line, err))
@@ -153,7 +153,7 @@ class TestCompletion(ShellCase):
         memory = self.open()
         made = memory.remember("the harbour master is Olga").id
         for line, wanted in (
-                ("reca", ["recall "]), ("ex", ["exit ", "export "]), ("recall --t", ["--top-k "]),
+                ("reca", ["recall "]), ("ex", ["exit ", "export "]), ("recall --t", ["--tags ", "--top-k "]),
                 ("prune --", ["--dry-run ", "--json ", "--room ", "--yes "]),
                 ("show ", [f"{made} "]), ("show mem_2", [f"{made} "]), ("show x", []),
                 ("forget mem", [f"{made} "]), ("list --room pre", ["prefs "]),
