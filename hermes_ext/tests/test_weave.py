@@ -128,6 +128,10 @@ class TestTheBlock(WeaveCase):
                                    texts)])]
             self.assertEqual([len(each.shown) for each in kept], [1, 1, 1], texts)
 
+    def test_two_of_a_kind_stay_as_they_are(self):
+        self.keep("CPU alert: load 91", "CPU alert: load 95")
+        self.assertNotIn("in between", weave(self.memory, "CPU alert").text)
+
     def test_two_agents_alerts_are_not_mixed(self):
         for agent in ("one", "two"):
             self.keep(*(f"CPU alert: load {n}" for n in (91, 95, 93)), agent=agent)
@@ -149,7 +153,8 @@ class TestTheBlock(WeaveCase):
         hits = Hits([made[0], replace(made[1], kw_score=0.9), replace(made[0], kw_score=4.0)])
         self.assertNotIn(far, weave(self.memory, "harbour").used, "below a quarter of the best")
         hits = Hits([replace(made[1], kw_score=1.0)])
-        self.memory._vectorizer = type("Model", (), {"name": "model"})()
+        self.memory._vectorizer = type("Model", (), {
+            "name": "model", "model": "m", "dimension": 3, "embed": lambda self, texts: []})()
         self.assertEqual(weave(self.memory, "harbour").used, (), "a model knows meaning")
         hits = Hits([replace(made[1], kw_score=1.0)], ["vectors: no answer; answered locally"])
         self.assertEqual(weave(self.memory, "harbour").used, (far,))
@@ -261,6 +266,8 @@ class TestTheFrame(WeaveCase):
         for text in ("a & b", "Preis: 4,50 €", "《红楼梦》 and (x) [y] {z}", "C:\\dir", "5 ≤ 6", "naïve"):
             self.assertEqual(sanitised(text), text)
         self.assertEqual(sanitised("a < b\n  c"), "a &lt; b ⏎ c")
+        self.assertEqual(sanitised("a\x1b[31m red\x1b[0m \x1b]0;title\x07b"), "a red b")
+        self.assertEqual(sanitised("《/x》 [from me] (/etc) [/a]"), "(/x》 (from me] (/etc) [/a]")
 
 
 class TestFlags(WeaveCase):
