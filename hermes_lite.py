@@ -4457,7 +4457,8 @@ class VectorCache:
         if self._rough is None:
             self._rough = self._matrices(numpy)
         names, *parts = self._rough
-        rough = numpy.concatenate([part @ numpy.asarray(query) for part in parts])
+        wanted = numpy.asarray(query)              # einsum: `@` starts threads that wait for each
+        rough = numpy.concatenate([numpy.einsum("ij,j->i", part, wanted) for part in parts])
         found: dict[str, int] = {}
         floor = threshold
         rows = numpy.flatnonzero(rough >= threshold - 1e-4)
@@ -6123,7 +6124,7 @@ class FileStore:
 
 
 _FOLD_AT_ONCE, _FOLD_ON_CLOSE = 262_144, 1_048_576           # bytes of index.json
-_VECTORS_IN_JSON, _VECTORS_UNSAVED = 1 << 20, 64             # bytes of float32; vectors
+_VECTORS_IN_JSON, _VECTORS_UNSAVED = 1 << 20, 32             # bytes of float32; vectors
 _BAD_LINE = "a damaged line of index.journal is left out"
 
 

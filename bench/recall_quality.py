@@ -253,7 +253,8 @@ def made(data: Path) -> list[Group]:
 def smoke() -> int:
     """Ask the small set; fail when the product answers worse than twenty lines of FTS5."""
     with tempfile.TemporaryDirectory() as work:
-        jobs = planned(Path(), ["made"], limit=None, arms=["fusion", "fts5"], work=work, vectors="")
+        jobs = planned(Path(), ["made"], limit=None, arms=["fusion", "fts5"], work=work,
+                       vectors="")
         found = [row for job in jobs for row in run_group(job)[0]]
     told = {arm: row["all"]["part@3"] for arm, row in summary(found)["made text"].items()}
     print(f"part@3 of {len(found) // 2} questions: {told}")
