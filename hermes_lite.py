@@ -47,7 +47,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import difflib
 import errno
 import functools
 import hashlib
@@ -72,7 +71,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
-from difflib import SequenceMatcher
 from itertools import accumulate, islice
 from operator import add
 from pathlib import Path
@@ -684,6 +682,7 @@ def _check_config(values: object, where: Callable[..., str]) -> dict[str, dict[s
 def _known(name: object, known: Iterable[str], place: str, *, what: str = "key") -> None:
     if name in known:
         return
+    import difflib
     near = difflib.get_close_matches(str(name), list(known), 1, 0.4)
     hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known)}"
     raise ConfigError(f"{place}: unknown {what} '{name}'; {hint}")
@@ -1764,6 +1763,7 @@ def _ratio(a: str, b: str) -> float:
         return 1.0
     long = (len(a) > LONG_TEXT) + (len(b) > LONG_TEXT)
     if long == 0:
+        from difflib import SequenceMatcher        # where it is used: a recall never does
         return SequenceMatcher(None, *sorted((a, b)), autojunk=False).ratio()
     if long == 1:
         return 0.0
@@ -2533,7 +2533,7 @@ class ConflictIndex:
     def __init__(self) -> None:
         self._roster, self._slices = _Roster(), BitSlices(self.WIDTH + self.FLAGS)
         self._hashes, self._ends = bytearray(), array("I")     # of 4 bytes; their end by document
-        self._known: set[int] = set()
+        self._known: _Hashes | set[int] = set()
         self._sentences = array("I")               # whose each sentence in the slices is
 
     def add(self, key: str, text: str) -> None:
@@ -2559,8 +2559,10 @@ class ConflictIndex:
 
     def candidates(self, text: str) -> list[str]:
         """Return the keys whose text may conflict, newest first; of a common mark the newest."""
+        if type(self._known) is _Hashes and self._known.is_worn():
+            self._known = {*self._known.saved, *self._known.added}
         met = {_crc("name", -sign, entity) for entity, sign, *_ in _claims(text)}
-        met, bits = (met | _halves(text, apart=2)) & self._known, 0
+        met, bits = {*filter(self._known.__contains__, met | _halves(text, apart=2))}, 0
         for sentence in _statements(text):
             found, more = self._against(_statement(sentence))
             met |= found
@@ -2574,7 +2576,7 @@ class ConflictIndex:
         """Return hashes, and a bitmap of sentences, of what `_contradict` asks, rule by rule."""
         words, values, known, bits = [*mine.frame], _values_tag(mine), self._known, 0
         if mine.stated:
-            met = {_crc("state", -mine.sign, values, *sorted(words))} & known
+            met = {*filter(known.__contains__, [_crc("state", -mine.sign, values, *sorted(words))])}
         elif mine.sign < 0:
             met = _chains(_crc("yes", values), words, known)
         else:
@@ -2583,7 +2585,7 @@ class ConflictIndex:
                 bits = self._with_all(words, f"no {values}")
         if mine.values and words:
             kinds = _kinds_tag(mine)
-            met |= {_crc("same", kinds, *sorted(words))} & known
+            met.update(filter(known.__contains__, [_crc("same", kinds, *sorted(words))]))
             met |= _chains(_crc("new", kinds), words, known, inside=True)
             bits |= self._with_all(words, kinds) if mine.changed else 0
         return met, bits
@@ -2604,18 +2606,35 @@ class ConflictIndex:
 
     def dump(self) -> bytes:
         """Return the index as bytes, about 400 a text; nothing of what was removed."""
+        known = array("I", sorted(set(memoryview(self._hashes).cast("I")))).tobytes()
         return _pack(self._roster.dump(), self._slices.dump(), self._ends.tobytes(),
-                     bytes(self._hashes), self._sentences.tobytes())
+                     bytes(self._hashes), self._sentences.tobytes(), known)
 
     @classmethod
     def load(cls, buffer: bytes) -> ConflictIndex:
         """Return an index over *buffer* (bytes or a map), which must outlive it."""
-        self, (keys, slices, ends, hashes, sentences) = cls(), _unpack(buffer, 5)
+        self, (keys, slices, ends, hashes, sentences, known) = cls(), _unpack(buffer, 6)
         self._roster, self._slices = _Roster(keys), BitSlices.load(slices)
-        self._hashes, self._known = bytearray(hashes), set(hashes.cast("I"))
+        self._hashes, self._known = bytearray(hashes), _Hashes(known.cast("I"))
         self._ends.frombytes(ends)
         self._sentences.frombytes(sentences)
         return self
+
+
+class _Hashes:
+    # Sorted hashes as they lie in a file, and those added since: a process that writes one
+    # memory is done before a set of all of them would be made.
+    def __init__(self, saved: memoryview) -> None:
+        self.saved, self.added, self.asked = saved, set(), 0
+        self.update = self.added.update
+
+    def __contains__(self, wanted: int) -> bool:
+        self.asked += 1
+        at = bisect_left(self.saved, wanted)
+        return wanted in self.added or at < len(self.saved) and self.saved[at] == wanted
+
+    def is_worn(self) -> bool:
+        return self.asked > 2_000
 
 
 @functools.lru_cache(maxsize=8)
@@ -4664,6 +4683,8 @@ class FileStore:
         self._check = [0, 0]                       # length and crc32 of index.json
         self._journal_end = self._known_until = self._saved_lag = 0
         self._unmirrored: dict[str, None] = {}     # changed, and maybe not yet in store/
+        self._unmirrored_before: frozenset[str] = frozenset()    # when the search state was saved
+        self._stale: dict[str, None] = {}          # of `_counted`, by processes that were killed
         self._counted: dict[str, None] = {}        # accessed, and not yet so in store/
         self._suspect = ""                         # "bad" or "torn": a line of the journal
         self._residue = False                      # what was removed may stand in derived files
@@ -4754,6 +4775,7 @@ class FileStore:
             if there == (memory_id in self._rows):
                 del self._unmirrored[memory_id]
                 self._counted[memory_id] = None    # its file may be older: when folding
+                self._stale[memory_id] = None
         if self._residue:
             self._fold()
             self._purge()
@@ -4816,7 +4838,7 @@ class FileStore:
         else:
             memory_id, after = (subject["id"], subject["content"]) if kind == "put" else (
                 subject, None)
-            before = self.text(memory_id)
+            before = None if known else self.text(memory_id)
             if kind == "put":
                 self._set_row(subject)
             else:
@@ -4825,7 +4847,8 @@ class FileStore:
                 self._gone.add(memory_id)
                 self._tombs.update(dict.fromkeys(*rest) if rest else ())
                 self._residue = True
-            self._unmirrored[memory_id] = None
+            if not known or memory_id in self._unmirrored_before:
+                self._unmirrored[memory_id] = None
             if not known and before != after:
                 self._changed(memory_id, after)
 
@@ -5042,7 +5065,9 @@ class FileStore:
             if part.index is None:
                 saved = state["changed"].get(name) if trusted else None
                 part.valid, part.changed = saved is not None, dict.fromkeys(saved or ())
+        self._saved_lag = self._lag() if trusted else 0
         self._known_until = state["journal"][0] if trusted else 0
+        self._unmirrored_before = frozenset(state.get("unmirrored", ()))
         self._replay(0)
         for memory_id in before.keys() | self._rows.keys() if before else ():
             if before.get(memory_id) != self._rows.get(memory_id):
@@ -5130,7 +5155,7 @@ class FileStore:
                 if not self._is_line(line):
                     raise ValueError("checksum")
                 ops = from_json(unseal(line[9:], self.cipher))
-                for op in ops:
+                for op in ops if self._journal_end > self._known_until else ():
                     if op[0] == "put":
                         Memory.from_entry(op[1])
             except ValueError:
@@ -5313,6 +5338,7 @@ class FileStore:
         self._mirror()
         self._unmirrored, self._counted = self._counted, {}
         self._mirror()
+        self._stale.clear()
         self.describe_rooms()
         if self._index_size() < _FOLD_ON_CLOSE:    # a small graph.json follows at once
             self._parts["graph"].open(self)
@@ -5448,11 +5474,11 @@ class FileStore:
 
     def _save_search(self, *, vectors: bool = True) -> None:
         """Save each part that lags far behind; name what it lags by in .search/state.json."""
-        limit = max(64, len(self._rows) // 64)
+        limit = max(16, math.isqrt(len(self._rows)) // 8)      # of texts to index again, each time
         grams = self._parts["grams"]
         # Made of all texts again: at once for few, else now and then; `_purge` takes from it.
         if vectors and self.backend == "local" and self._index_size() < _FOLD_ON_CLOSE and (
-                len(grams.changed) > (limit if len(self._rows) > limit else 0)):
+                len(grams.changed) > (64 if len(self._rows) > 64 else 0)):
             made = {memory_id: {dim: round(weight, 6) for dim, weight in
                                 GramIndex._local.embed_query(self.text(memory_id)).items()}
                     for memory_id in self._rows}
@@ -5463,7 +5489,7 @@ class FileStore:
         changed = {name: list(part.changed) for name, part in self._parts.items() if part.valid}
         state = {"format": self._format, "index": self._check,
                  "journal": self._journal_mark(self._journal_end),
-                 "hot": self._hot, "changed": changed}
+                 "hot": self._hot, "changed": changed, "unmirrored": [*self._unmirrored, *self._stale]}
         self.write(".search/state.json", to_json({**state, "crc": zlib.crc32(to_json(state))}))
         self._saved_lag = self._lag()
 
@@ -5473,7 +5499,7 @@ class FileStore:
             state = from_json(self.read(".search/state.json") or b"{}")
             if state and state.pop("crc") != zlib.crc32(to_json(state)):
                 return {}
-            complete = {"index", "journal", "hot", "changed"} <= state.keys()
+            complete = {"index", "journal", "hot", "changed", "unmirrored"} <= state.keys()
             same = complete and state["format"] == self._format and (
                 state["journal"] == self._journal_mark(state["journal"][0]))
             return state if same and isinstance(state["changed"], dict) else {}
@@ -7007,7 +7033,10 @@ def _utf8(word: str) -> str:
 def _run(words: list[str]) -> int:
     """Parse, call one handler, print its result, then say what a person should know."""
     words = {"--version": ["version"], "help": ["--help"]}.get(" ".join(words), words)
-    known = _commands(_command_of(words))
+    wanted = _command_of(words)
+    known = _commands(wanted)
+    if wanted in known and not {"-h", "--help"} & {*words}:
+        known = {wanted: known[wanted]}            # the others only fill the help
     parser = _parser(known)
     arguments = vars(parser.parse_args(words))
     if arguments.get("command") is None:
@@ -7083,6 +7112,7 @@ def _parser(known: Mapping[str, Operation]) -> argparse.ArgumentParser:
 def _advice(message: str, known: Iterable[str]) -> str:
     """Say what argparse says, and what a person most likely meant."""
     if unknown := re.search(r"invalid choice: '(.*?)'", message):
+        import difflib
         near = difflib.get_close_matches(unknown[1], list(known), 1, 0.5)
         return f"there is no command {unknown[1]!r}" + (
             f"; did you mean '{near[0]}'?" if near else "")

@@ -1701,7 +1701,7 @@ class Conflicts(unittest.TestCase):
         for kept in (index, h.ConflictIndex.load(index.dump())):
             self.assertEqual(kept.candidates("We no longer use Redis"), [])
             self.assertEqual(kept.candidates("The limit is 6"), ["b"])
-        self.assertEqual(h._unpack(index.dump(), 5)[3][:8].tobytes(), bytes(8))
+        self.assertEqual(h._unpack(index.dump(), 6)[3][:8].tobytes(), bytes(8))
 
 
 # =============================================================================
