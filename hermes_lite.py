@@ -69,7 +69,6 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from itertools import accumulate, islice
 from operator import add
@@ -184,12 +183,89 @@ def plain(value: object) -> object:
     return str(value) if isinstance(value, os.PathLike) else value
 
 
-class _Record:
+class _Frozen:
+    """What `record` gives a class: equality, hash, repr, copies; it never changes."""
+    __slots__ = ()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        from dataclasses import FrozenInstanceError
+        raise FrozenInstanceError(f"{type(self).__name__} is frozen; use replace")
+
+    def __delattr__(self, name: str) -> None:
+        self.__setattr__(name, None)
+
+    def _values(self) -> tuple[object, ...]:
+        return tuple(getattr(self, name) for name in self._names)
+
+    def __eq__(self, other: object) -> bool:
+        return self._values() == other._values() if type(other) is type(self) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._values())
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._names)
+        return f"{type(self).__qualname__}({shown})"
+
+    def __reduce__(self) -> tuple:
+        return type(self), self._values()
+
+    def __replace__(self, **changes: object) -> object:
+        return replace(self, **changes)
+
+
+class _Fields:
+    """What `dataclasses` knows of a class, made when somebody asks for it."""
+
+    def __init__(self, name: str, given: Mapping[str, object]) -> None:
+        self.name, self.given = name, given
+
+    def __get__(self, one: object, owner: type) -> object:
+        import dataclasses
+        rows = [(name, owner.__annotations__[name], *(
+            [dataclasses.field(default_factory=value) if isinstance(value, type) else value]
+            if (value := self.given.get(name, _Fields)) is not _Fields else []))
+                for name in owner._names]
+        made = dataclasses.make_dataclass(owner.__name__, rows, frozen=True)
+        return getattr(made, self.name)
+
+
+def record(cls: type[T]) -> type[T]:
+    """Make a frozen dataclass with slots of a child of `_Frozen`, and fast.
+
+    A default that is a type is called for each new record. The module `dataclasses` takes its
+    fields and replaces as of its own; loading and using it costs 15 ms at every start.
+    """
+    names = tuple(cls.__annotations__)
+    given = {name: cls.__dict__[name] for name in names if name in cls.__dict__}
+    space = {name: value for name, value in cls.__dict__.items()
+             if name not in (*names, "__dict__", "__weakref__")}
+    known = {"_set": object.__setattr__, "_given": given, "_new": object()}
+    words = (name if name not in given else f"{name}=_new" if isinstance(given[name], type) else
+             f"{name}=_given[{name!r}]" for name in names)
+    lines = (f" _set(self, {name!r}, {name})" if not isinstance(given.get(name), type) else
+             f" _set(self, {name!r}, _given[{name!r}]() if {name} is _new else {name})"
+             for name in names)
+    exec(f"def __init__(self, {', '.join(words)}):\n" + "\n".join(lines), known)
+    known["__init__"].__annotations__ = dict(cls.__annotations__)
+    made = type(cls)(cls.__name__, cls.__bases__, {
+        **space, "__slots__": names, "__match_args__": names, "_names": names,
+        "__init__": known["__init__"], **{
+            name: _Fields(name, given) for name in ("__dataclass_fields__", "__dataclass_params__")}})
+    return made
+
+
+def replace(one: T, **changes: object) -> T:
+    """Return a copy of a record in which these fields are others."""
+    return type(one)(**{**{name: getattr(one, name) for name in one._names}, **changes})
+
+
+class _Record(_Frozen):
     """Lets a dataclass read like a mapping in JSON's types: r["id"], dict(r), json of it."""
     __slots__ = ()
 
     def keys(self) -> tuple[str, ...]:
-        return tuple(self.__dataclass_fields__)
+        return getattr(self, "_names", None) or tuple(self.__dataclass_fields__)
 
     def __getitem__(self, key: str) -> object:
         if not isinstance(key, str) or key.startswith("_") or not hasattr(self, key):
@@ -200,7 +276,7 @@ class _Record:
         return self[key] if key in self.keys() else default
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Memory(_Record):
     """One remembered text. `content` is redacted; times are ISO 8601 strings, UTC when ours.
 
@@ -223,8 +299,8 @@ class Memory(_Record):
     expires_at: str | None = None
     status: str | None = None
     supersedes: str | None = None
-    meta: Mapping[str, object] = field(default_factory=dict)
-    extra: Mapping[str, object] = field(default_factory=dict)
+    meta: Mapping[str, object] = dict
+    extra: Mapping[str, object] = dict
 
     def keys(self) -> tuple[str, ...]:
         return tuple(self.entry())
@@ -276,7 +352,7 @@ _SCHEMA: dict[str, tuple[type, ...]] = {
 _OPTIONAL = ("tags", "agent", "expires_at", "status", "supersedes", "meta")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Draft(_Record):
     """A memory on its way in: redacted, not yet compared, without an id."""
     content: str
@@ -288,11 +364,11 @@ class Draft(_Record):
     tags: tuple[str, ...] = ()
     agent: str | None = None
     expires_at: str | None = None
-    meta: Mapping[str, object] = field(default_factory=dict)
+    meta: Mapping[str, object] = dict
     deliberate: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Conflict(_Record):
     """An older memory that says something else; `type` is 'assertion' or 'value'."""
     memory_id: str
@@ -301,7 +377,7 @@ class Conflict(_Record):
     content: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Remembered(_Record):
     """What became of a text: a new memory, or merged into the one with this id."""
     id: str
@@ -316,7 +392,7 @@ class Remembered(_Record):
         return not self.created
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Hit(_Record):
     """One answer. `score` is for people: BM25, or 3 x cosine where no word matched.
 
@@ -326,7 +402,7 @@ class Hit(_Record):
     kw_score: float
     vec_score: float
     score: float
-    why: Mapping[str, object] = field(default_factory=dict)
+    why: Mapping[str, object] = dict
 
     @property
     def id(self) -> str:
@@ -345,7 +421,7 @@ class Hits(list):
         self.degraded = tuple(degraded)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Fact(_Record):
     """One thing worth keeping that a digester found: "label: value"."""
     content: str
@@ -353,7 +429,7 @@ class Fact(_Record):
     importance: int = 5
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Digest(_Record):
     """What a digest found, and what became of it; `results` is empty for a preview.
 
@@ -368,7 +444,7 @@ class Digest(_Record):
     usage: Mapping[str, object] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Expired(_Record):
     """One memory that prune takes, and the reason."""
     id: str
@@ -376,7 +452,7 @@ class Expired(_Record):
     content: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pruned(_Record):
     """What prune took (or would take): counts by reason, and memories of unknown age."""
     expired: tuple[Expired, ...]
@@ -386,7 +462,7 @@ class Pruned(_Record):
     dry_run: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Forgotten(_Record):
     """A memory that is gone, and the backups in which older copies of it still lie."""
     id: str
@@ -394,7 +470,7 @@ class Forgotten(_Record):
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Room(_Record):
     """A room: how long unused memories stay in it, and how many it holds."""
     name: str
@@ -2576,7 +2652,8 @@ class ConflictIndex:
         """Return hashes, and a bitmap of sentences, of what `_contradict` asks, rule by rule."""
         words, values, known, bits = [*mine.frame], _values_tag(mine), self._known, 0
         if mine.stated:
-            met = {*filter(known.__contains__, [_crc("state", -mine.sign, values, *sorted(words))])}
+            state = _crc("state", -mine.sign, values, *sorted(words))
+            met = {state} if state in known else set()
         elif mine.sign < 0:
             met = _chains(_crc("yes", values), words, known)
         else:
@@ -2585,7 +2662,8 @@ class ConflictIndex:
                 bits = self._with_all(words, f"no {values}")
         if mine.values and words:
             kinds = _kinds_tag(mine)
-            met.update(filter(known.__contains__, [_crc("same", kinds, *sorted(words))]))
+            if (same := _crc("same", kinds, *sorted(words))) in known:
+                met.add(same)
             met |= _chains(_crc("new", kinds), words, known, inside=True)
             bits |= self._with_all(words, kinds) if mine.changed else 0
         return met, bits
@@ -4416,7 +4494,7 @@ class GraphStore:
 # Write order of a transaction: today's backup, journal, Markdown mirror; then, when the journal
 # is folded: graph.json, vectors.json, tombstones.json, index.json, and only then the journal
 # goes. A small store (index.json below 256 KiB) is folded at once, a larger one when its journal
-# has grown to an eighth of it, so that one more memory never costs a rewrite of all of them.
+# has grown to a 32nd of it, so that one more memory never costs a rewrite of all of them.
 
 class Store(Protocol):
     """Where memories live: records in transactions, and the search over them.
@@ -5309,7 +5387,7 @@ class FileStore:
             self.notices.append(f"stored in index.journal, but not everywhere yet: {problem}")
 
     def _is_long(self) -> bool:
-        return self._journal_end > max(_FOLD_AT_ONCE // 4, self._index_size() // 8)
+        return self._journal_end > max(_FOLD_AT_ONCE // 4, self._index_size() // 32)
 
     def _index_size(self) -> int:
         return self._seen[0][2] if self._seen and self._seen[0] else 0
@@ -5866,8 +5944,8 @@ class Extension(Protocol):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Param:
+@record
+class Param(_Frozen):
     """One parameter of an operation; *least* and *most* bound a whole number."""
     name: str
     kind: type
@@ -5880,8 +5958,8 @@ class Param:
     repeated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+@record
+class Operation(_Frozen):
     """One thing the memory does; the command line, HTTP and MCP are made from these.
 
     `handler(memory, **params)` returns records, mappings or lists; `show` turns that into
