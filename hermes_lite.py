@@ -65,7 +65,7 @@ import time
 import unicodedata
 import zlib
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -2608,17 +2608,14 @@ class ConflictIndex:
 
     def __init__(self) -> None:
         self._roster, self._slices = _Roster(), BitSlices(self.WIDTH + self.FLAGS)
-        self._hashes, self._ends = bytearray(), array("I")     # of 4 bytes; their end by document
-        self._known: _Hashes | set[int] = set()
+        self._known = _Hashes(array("Q"))
         self._sentences = array("I")               # whose each sentence in the slices is
 
     def add(self, key: str, text: str) -> None:
         """Add *text* under *key*; a key that is there already is replaced and becomes newest."""
         self.remove(key)
         doc, (hashes, sentences) = self._roster.add(key), _conflict_marks(text)
-        self._hashes += hashes.tobytes()
-        self._ends.append(len(self._hashes) // 4)
-        self._known.update(hashes)
+        self._known.add(doc, hashes)
         for buckets in sentences:
             self._slices.add(len(self._sentences), buckets)
             self._sentences.append(doc)
@@ -2626,17 +2623,13 @@ class ConflictIndex:
     def remove(self, key: str) -> None:
         """Forget *key*; an unknown key is no error."""
         doc = self._roster.remove(key)
-        if doc is not None:                        # in `_known` they stay, and find nobody
-            start, end = self._ends[doc - 1] if doc else 0, self._ends[doc]
-            self._hashes[4 * start:4 * end] = bytes(4 * (end - start))
+        if doc is not None:                        # its hashes stay until the dump, unused
             for sentence in range(bisect_left(self._sentences, doc),
                                   bisect_left(self._sentences, doc + 1)):
                 self._slices.remove(sentence)
 
     def candidates(self, text: str) -> list[str]:
         """Return the keys whose text may conflict, newest first; of a common mark the newest."""
-        if type(self._known) is _Hashes and self._known.is_worn():
-            self._known = {*self._known.saved, *self._known.added}
         met = {_crc("name", -sign, entity) for entity, sign, *_ in _claims(text)}
         met, bits = {*filter(self._known.__contains__, met | _halves(text, apart=2))}, 0
         for sentence in _statements(text):
@@ -2644,9 +2637,10 @@ class ConflictIndex:
             met |= found
             bits |= more
         docs = {self._sentences[sentence] for sentence in _documents(bits)}
-        docs = docs.union(*map(self._holders, met))
-        return [self._roster.keys[doc] for doc in sorted(docs, reverse=True)
-                if self._roster.keys[doc]]
+        keys = self._roster.keys
+        for mark in met:
+            docs.update(islice(filter(keys.__getitem__, self._known.holders(mark)), self.MOST))
+        return [keys[doc] for doc in sorted(docs, reverse=True) if keys[doc]]
 
     def _against(self, mine: _Statement) -> tuple[set[int], int]:
         """Return hashes, and a bitmap of sentences, of what `_contradict` asks, rule by rule."""
@@ -2673,46 +2667,61 @@ class ConflictIndex:
         buckets.add(self.WIDTH + _crc(flag) % self.FLAGS)
         return self._slices.in_all(buckets)
 
-    def _holders(self, wanted: int) -> list[int]:
-        found, sought = [], array("I", (wanted,)).tobytes()
-        at = self._hashes.rfind(sought)
-        while at >= 0 and len(found) < self.MOST:
-            if at % 4 == 0:
-                found.append(bisect_right(self._ends, at // 4))
-            at = self._hashes.rfind(sought, 0, at + 3)
-        return found
-
     def dump(self) -> bytes:
-        """Return the index as bytes, about 400 a text; nothing of what was removed."""
-        known = array("I", sorted(set(memoryview(self._hashes).cast("I")))).tobytes()
-        return _pack(self._roster.dump(), self._slices.dump(), self._ends.tobytes(),
-                     bytes(self._hashes), self._sentences.tobytes(), known)
+        """Return the index as bytes, about 500 a text; nothing of what was removed."""
+        pairs = self._known.sorted_pairs(self._roster.keys)
+        return _pack(self._roster.dump(), self._slices.dump(), self._sentences.tobytes(),
+                     pairs.tobytes())
 
     @classmethod
     def load(cls, buffer: bytes) -> ConflictIndex:
         """Return an index over *buffer* (bytes or a map), which must outlive it."""
-        self, (keys, slices, ends, hashes, sentences, known) = cls(), _unpack(buffer, 6)
+        self, (keys, slices, sentences, pairs) = cls(), _unpack(buffer, 4)
         self._roster, self._slices = _Roster(keys), BitSlices.load(slices)
-        self._hashes, self._known = bytearray(hashes), _Hashes(known.cast("I"))
-        self._ends.frombytes(ends)
+        self._known = _Hashes(pairs.cast("Q"))
         self._sentences.frombytes(sentences)
         return self
 
 
 class _Hashes:
-    # Sorted hashes as they lie in a file, and those added since: a process that writes one
-    # memory is done before a set of all of them would be made.
-    def __init__(self, saved: memoryview) -> None:
-        self.saved, self.added, self.asked = saved, set(), 0
-        self.update = self.added.update
+    # Which documents have a 32-bit hash: pairs hash << 32 | document, sorted, as they lie in a
+    # file, and a dict of those added since. A process that writes one memory reads few of them.
+    def __init__(self, saved: Sequence[int]) -> None:
+        self.saved = saved
+        self.added: dict[int, int | list[int]] = {}            # most have one document
+
+    def add(self, doc: int, hashes: Iterable[int]) -> None:
+        added = self.added
+        for wanted in hashes:
+            held = added.get(wanted)
+            if held is None:
+                added[wanted] = doc
+            elif type(held) is list:
+                held.append(doc)
+            else:
+                added[wanted] = [held, doc]
 
     def __contains__(self, wanted: int) -> bool:
-        self.asked += 1
-        at = bisect_left(self.saved, wanted)
-        return wanted in self.added or at < len(self.saved) and self.saved[at] == wanted
+        if wanted in self.added:
+            return True
+        at = bisect_left(self.saved, wanted << 32)
+        return at < len(self.saved) and self.saved[at] >> 32 == wanted
 
-    def is_worn(self) -> bool:
-        return self.asked > 2_000
+    def holders(self, wanted: int) -> Iterator[int]:
+        """Yield the documents with this hash, newest first."""
+        held = self.added.get(wanted, [])
+        yield from reversed(held) if type(held) is list else (held,)
+        for at in range(bisect_left(self.saved, wanted + 1 << 32) - 1, -1, -1):
+            if self.saved[at] >> 32 != wanted:
+                break
+            yield self.saved[at] & 0xFFFFFFFF
+
+    def sorted_pairs(self, keys: Sequence[str]) -> array[int]:
+        """Return the pairs of all documents that have a key."""
+        fresh = [wanted << 32 | doc for wanted, held in self.added.items()
+                 for doc in (held if type(held) is list else (held,))]
+        return array("Q", (pair for pair in sorted([*self.saved, *sorted(fresh)])
+                           if keys[pair & 0xFFFFFFFF]))
 
 
 @functools.lru_cache(maxsize=8)
@@ -2791,7 +2800,7 @@ def _chain(tag: int, words: Iterable[str], *, most: int = 6) -> Iterator[int]:
     yield zlib.crc32(b"\0", tag)
 
 
-def _chains(tag: int, words: Iterable[str], known: set[int], *, inside: bool = False) -> set[int]:
+def _chains(tag: int, words: Iterable[str], known: _Hashes, *, inside: bool = False) -> set[int]:
     """Return the ends of all known chains made of some of *words*; *inside*: or of their parts."""
     met: set[int] = set()
     if tag not in known:
