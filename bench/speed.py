@@ -3,12 +3,12 @@
 
 usage: speed.py [--sizes 1000,10000,100000] [--singles 200] [--colds 9] [--smoke] [--out DIR]
 
-Each size has a store of its own, filled in batches of 1,000 with the memories of notes.py. Measured:
-the keyword index beside rank_bm25, bm25s, FTS5 and tantivy (engines.py); the search for duplicates
-beside a comparison with every text; one write and one question in a running process; a batch; one
-command as a process of its own beside `python3 -c "import json; json.load(open('index.json'))"`;
-the memory of that process; bytes on disk; a JSON file written again for each memory, SQLite FTS5 on
-disk and grep for comparison. speed.json holds everything, speed.png how each figure grows (with
+Each size has a store of its own, filled in batches of 1,000 with the memories of notes.py.
+Measured: the keyword index beside rank_bm25, bm25s, FTS5 and tantivy (engines.py); the search for
+duplicates beside a comparison with every text; one write and one question in a running process; a
+batch; one command as a process of its own beside `json.load` of the same index.json; the memory
+of that process; bytes on disk; a JSON file written again for each memory, SQLite FTS5 on disk and
+grep for comparison. speed.json holds everything, speed.png how each figure grows (with
 matplotlib), standard output the table of README.md. Read ratios: machines differ.
 
 --smoke measures 300 memories in some seconds, checks the answers and ratios far from the limit,
