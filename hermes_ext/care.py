@@ -39,7 +39,7 @@ encrypt  `on` and `off` also write HERMES_ENCRYPT into the root's .env, and brin
          opens with what it has, and the same command goes on. Key files, tombstones (hashes
          without content), rooms, config.yaml and, unless encryption.markdown is false, the
          Markdown mirror stay readable.
-forget   beside an id, selects by words, room, tag, source and dates; a selection only shows its
+forget   beside an id, selects by words, room, tags, agent, source and dates; a selection only shows its
          plan until --yes. --purge rewrites the backups and files set aside that still hold it.
          It does not reach copies outside of the root.
 
@@ -75,9 +75,9 @@ __all__ = ["OPERATIONS", "backup", "doctor", "encrypt", "forget", "reindex", "re
 # (name, bytes, is inside an archive) -> new bytes, or None to drop the file
 Change = Callable[[str, bytes, bool], "bytes | None"]
 _KEYS = re.compile(r"\.master_key.*|\.key_check|\.personal_key|\.env|\.lock.*")
-_SEALED = re.compile(r"index\.json.*|vectors\.json.*|graph\.json.*|\.search/.+|\.state_.+"
-                     r"|backups/(auto_|prune_|rejected_).+")
-_DERIVED = re.compile(r"(\.search/.+|graph\.json|vectors\.json)(\.damaged-.+)?")
+_SEALED = re.compile(r"index\.json.*|vectors\.(json|f32).*|graph\.json.*|\.search/.+"
+                     r"|\.state_.+|backups/(auto_|prune_|rejected_).+")
+_DERIVED = re.compile(r"(\.search/.+|graph\.json|vectors\.(json|f32))(\.damaged-.+)?")
 _FOLDERS = ("store", "backups", "rooms", ".search")
 _LEFTOVER = re.compile(r"\..+\.(\d+)\.[0-9a-f]{8}\.tmp")
 
@@ -247,25 +247,6 @@ def _maybe_json(data: bytes) -> object:
         return None
 
 
-def _drop_vectors(store: FileStore, ids: Iterable[str]) -> None:
-    """Take the vectors of these memories out of the cache, on disk and in memory."""
-    store._vectors, gone = None, set(ids)
-    with contextlib.suppress(ValueError, LookupError, AttributeError, TypeError):
-        content = core.from_json(store.read("vectors.json") or b"{}")
-        kept = {i: vector for i, vector in content["vectors"].items() if i not in gone}
-        if len(kept) < len(content["vectors"]):
-            store.write("vectors.json", core.to_json({**content, "vectors": kept}))
-
-
-def _strangers(store: FileStore) -> list[str]:
-    """Return the ids in vectors.json that no record has."""
-    with contextlib.suppress(ValueError, LookupError, AttributeError, TypeError, OSError):
-        saved = core.from_json(core.unseal((store.root / "vectors.json").read_bytes(),
-                                           store.cipher))
-        return sorted(saved["vectors"].keys() - store._rows.keys())
-    return []
-
-
 def _keys(memory: HermesLite) -> list[bytes]:
     env, root = memory.config.env, memory.root
     own = env("HERMES_MASTER_KEY").encode() or core._read_key(root / ".master_key")
@@ -328,7 +309,7 @@ def scrub(memory: HermesLite, *, dry_run: bool = False) -> Scrubbed:
     with contextlib.nullcontext() if dry_run else store.transaction():
         if not dry_run:
             _remove(_leftovers(store.root))
-            _drop_vectors(store, [memory_id for memory_id, _ in changed])
+            store.drop_vectors([memory_id for memory_id, _ in changed])
             store.settle(rebuild=True)
         mine, left = {f"store/{memory_id}.md" for memory_id, _ in changed} | {"index.json"}, []
         for name, is_read in _change_files(store, "scrubbing files",
@@ -648,7 +629,7 @@ def restore(memory: HermesLite, file: str | os.PathLike, *, with_forgotten: bool
             store.put(each)
         for memory_id in removed:
             store.remove(memory_id, why=None)
-        _drop_vectors(store, [each.id for each in changed])
+        store.drop_vectors([each.id for each in changed])
         for name, data in missing.items():
             store.write(name, data) if _SEALED.fullmatch(name) else _write_plain(store, name, data)
     return replace(plan, before=before.relative_to(memory.root).as_posix())
@@ -759,7 +740,8 @@ class Selection(core._Record):
 
 
 def forget(memory: HermesLite, *, id: str | None = None, room: str | None = None,
-           query: str | None = None, tag: str | None = None, source: str | None = None,
+           query: str | None = None, tags: Iterable[str] = (), agent: str | None = None,
+           source: str | None = None,
            since: str | None = None, until: str | None = None, reason: str | None = None,
            purge: bool = False, yes: bool = False) -> Selection:
     """Forget one id or a selection; with *purge*, out of every backup too.
@@ -768,11 +750,11 @@ def forget(memory: HermesLite, *, id: str | None = None, room: str | None = None
     still be purged. NotFound for an unknown id.
     """
     store = _store(memory)
-    filters = {"room": room, "query": query, "tag": tag, "source": source, "since": since,
-               "until": until}
+    filters = {"room": room, "query": query, "tags": tags or None, "agent": agent,
+               "source": source, "since": since, "until": until}
     if bool(id) == any(value is not None for value in filters.values()):
-        raise UsageError("give an id, or a selection: --query, --room, --tag, --source, --since "
-                         "or --until")
+        raise UsageError("give an id, or a selection: --query, --room, --tags, --agent, "
+                         "--source, --since or --until")
     why = memory._clean(reason) if reason else "forgotten"
     if not (id or yes):
         chosen = _select(memory, **filters)
@@ -789,13 +771,15 @@ def forget(memory: HermesLite, *, id: str | None = None, room: str | None = None
     ids = {each.id for each in chosen} | ({id} if id else set())
     purged, left = _purge(store, ids) if purge else ([], [])
     held = sorted({name for each in ids for name in store.holding(each)} - {*left})
+    memory.tell("forget", [each.id for each in chosen], why=why)
     warnings = [w for each in chosen for w in memory._call("after_forget", each, why)]
     return Selection(tuple(m.id for m in chosen), (), tuple(purged), tuple(held), tuple(left),
                      warnings=(*warnings, *memory.take_notices()))
 
 
-def _select(memory: HermesLite, *, room: str | None, query: str | None, tag: str | None,
-            source: str | None, since: str | None, until: str | None) -> list[Memory]:
+def _select(memory: HermesLite, *, room: str | None, query: str | None,
+            tags: Iterable[str] | None, agent: str | None, source: str | None,
+            since: str | None, until: str | None) -> list[Memory]:
     """Return the memories, oldest first, that pass every filter; an unknown age passes no date."""
     words = set(core.tokenize_terms(query)) if query is not None else set()
     if query is not None and not words:
@@ -805,9 +789,11 @@ def _select(memory: HermesLite, *, room: str | None, query: str | None, tag: str
         raise UsageError("--until needs a date such as 2026-08-17")
     if end and len(until.strip()) <= 10:
         end += timedelta(days=1, seconds=-1)
-    rows = memory.list(room=room, since=since)
+    if tags is not None and not core.tag_forms(tags):
+        raise UsageError("--tags needs at least one tag")
+    rows = memory.list(room=room, since=since, tags=tags or (), agent=agent)
     return [m for m in reversed(rows)
-            if tag in (None, *m.tags) and source in (None, m.source)
+            if source in (None, m.source)
             and words <= set(core.tokenize_terms(m.content))
             and (since is None and end is None or core.parse_time(m.created_at))
             and (end is None or core.parse_time(m.created_at) <= end)]
@@ -838,11 +824,15 @@ def _purge(store: FileStore, ids: set[str]) -> tuple[list[str], list[str]]:
             return None if PurePosixPath(name).stem in ids else data
         if not any(memory_id.encode() in data for memory_id in ids) or _HOLDS_IDS.fullmatch(name):
             return data
+        if name == "vectors.f32":
+            return core.without_vectors(data, ids)
         if name != "vectors.json":
             raise ValueError("a file of somebody else holds it")
         content = core.from_json(data)
         vectors = {i: vector for i, vector in content["vectors"].items() if i not in ids}
-        return core.to_json({**content, "vectors": vectors})
+        marks = {i: mark for i, mark in content.get("marks", {}).items() if i in vectors}
+        return core.to_json({**content, **({"marks": marks} if marks else {}),
+                             "vectors": vectors})
 
     with store.transaction():
         _remove(_leftovers(store.root))
@@ -851,7 +841,8 @@ def _purge(store: FileStore, ids: set[str]) -> tuple[list[str], list[str]]:
 
 
 # What may go on naming the id of a forgotten memory: it holds no text.
-_HOLDS_IDS = re.compile(r"(backups/)?tombstones\..+|\.state_.+|\.search/.+|MANIFEST\.json")
+_HOLDS_IDS = re.compile(r"(backups/)?tombstones\..+|\.state_.+|\.search/.+|MANIFEST\.json"
+                        r"|logs/(audit|rules).*\.log")
 
 
 # =============================================================================
@@ -1205,9 +1196,8 @@ def _check_vectors(store: FileStore) -> Check:
         content = _maybe_json(store.read("vectors.json") or b"")
         if not isinstance(content, dict) or not isinstance(content.get("vectors"), dict):
             return Check("vectors", "fail", "vectors.json cannot be read", "reindex")
-        if _strangers(store):
-            return Check("vectors", "warn", f"{len(_strangers(store))} vectors have no memory",
-                         "reindex")
+        if strange := store.strange_vectors():
+            return Check("vectors", "warn", f"{len(strange)} vectors have no memory", "reindex")
     return Check("vectors", "ok", "the cache fits" if path.exists() else "there is no cache")
 
 
@@ -1310,8 +1300,8 @@ def _mends(store: FileStore, ids: list[str] | None) -> Iterator[tuple[str, Calla
         yield (f"remove {len(returned)} Markdown files of forgotten memories",
                lambda: _remove(returned))
     yield "fold the journal and make every index anew", lambda: store.settle(rebuild=True)
-    if ids is not None and _strangers(store):
-        yield "drop vectors without a memory", lambda: _drop_vectors(store, _strangers(store))
+    if ids is not None and store.strange_vectors():
+        yield "drop vectors without a memory", lambda: store.drop_vectors(store.strange_vectors())
 
 
 def reindex(memory: HermesLite) -> Done:
@@ -1319,9 +1309,12 @@ def reindex(memory: HermesLite) -> Done:
     store = _store(memory)
     with store.transaction():
         store.settle(rebuild=True)
-        _drop_vectors(store, _strangers(store))
+        store.drop_vectors(store.strange_vectors())
         count = len(store)
-    return Done((f"indexed {count} memories",), warnings=tuple(memory._embed()))
+    failed = memory.embed_pending()
+    left = memory.vectors()["missing"]
+    return Done((f"indexed {count} memories",), warnings=tuple(failed) or ((
+        f"{left} vectors are still missing: another process makes them",) if left else ()))
 
 
 # =============================================================================

@@ -26,6 +26,9 @@ field: redaction, the systems' gates, near-duplicates, tombstones.
     rooms      unknown ones become the category's, unknown categories become general
     memory     jsonl, csv, Markdown and our own json are read row by row, other json whole
     links      a link inside a folder is not followed; nothing of a zip is unpacked to disk
+    tables     a csv without a column `content` is a table of your own: each row becomes the text
+               "heading: cell; heading: cell", the headings of its filled cells become its tags
+               (a heading such as `password` does not), and its source is "file.csv#line"
 A chunk of rows is one transaction: after a kill, importing again does the rest. `--dry-run` does
 all of it under the store's lock and then undoes it.
 """
@@ -48,7 +51,7 @@ from typing import IO
 
 from hermes_lite import (HermesLite, Memory, NotFound, Operation, Param, Refused, UsageError,
                          _Record, _visible, from_json, is_ciphertext, is_safe_id, make_folder,
-                         read_markdown, to_json, to_markdown, unseal, write_atomic)
+                         read_markdown, tag_forms, to_json, to_markdown, unseal, write_atomic)
 
 __all__ = ["COLUMNS", "Exported", "FORMATS", "Imported", "OPERATIONS", "bring_in", "export"]
 
@@ -88,7 +91,8 @@ class Imported(_Record):
 
 def export(memory: HermesLite, file: str | os.PathLike | None = None, *,
            format: str | None = None, room: str | None = None, category: str | None = None,
-           since: str | None = None) -> Exported:
+           since: str | None = None, tags: Iterable[str] = (),
+           agent: str | None = None) -> Exported:
     """Write the memories that pass the filters, oldest first; return where and how many.
 
     Refused is a place inside the data root, and a folder with something in it.
@@ -101,7 +105,8 @@ def export(memory: HermesLite, file: str | os.PathLike | None = None, *,
                       "another place", "inside_root")
     name = format or (target and _SUFFIXES.get(target.suffix.lower())) or (
         "markdown" if target and target.is_dir() else "json")
-    chosen = {row.id for row in memory.list(room=room, category=category, since=since)}
+    chosen = {row.id for row in memory.list(room=room, category=category, since=since, tags=tags,
+                                            agent=agent)}
     rows = [row for row in memory.store if row.id in chosen]
     warnings = ("the store is encrypted, this export is plain text",) if (
         getattr(memory.store, "cipher", None)) else ()
@@ -226,7 +231,7 @@ def _file_rows(memory: HermesLite, stream: IO[bytes], path: Path, *, format: str
         head = plain[:64].lstrip()
     form = format or _form(path, head)
     if form == "csv":
-        yield from _csv_rows(stream)
+        yield from _csv_rows(memory, stream, path.name)
     elif form == "markdown" and head.startswith(b"PK"):
         yield from _zip_rows(stream, most)
     elif form == "markdown":
@@ -285,22 +290,26 @@ def _array_rows(data: bytes, name: str) -> Iterator[Row]:
         yield f"entry {number}", entry
 
 
-def _csv_rows(stream: IO[bytes]) -> Iterator[Row]:
+def _csv_rows(memory: HermesLite, stream: IO[bytes], file: str) -> Iterator[Row]:
     """One entry a row; the first row names the columns, commas, semicolons or tabs part them."""
     text = io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline="")
     limit = csv.field_size_limit(sys.maxsize)
     try:
         first = text.readline()
         mark = max(",;\t", key=first.count)
-        names = [cell.strip().lower() for cell in next(csv.reader([first], delimiter=mark), [])]
-        if "content" not in names:
-            raise UsageError("the first row names no column `content`; is it UTF-8 csv?")
+        heads = [cell.strip() for cell in next(csv.reader([first], delimiter=mark), [])]
+        names = [head.lower() for head in heads]
+        if not any(names) or re.search("[\ud800-\udfff]", first):
+            raise UsageError("the first row names no columns; save the table as csv in UTF-8")
+        tags = None if "content" in names else [_heading_tag(memory, head) for head in heads]
         reader = csv.reader(text, delimiter=mark)
         while True:
             place = f"line {reader.line_num + 2}"
             try:
                 cells = next(reader)
-                if cells:
+                if cells and tags is not None:
+                    yield place, _from_table(heads, tags, cells, f"{file}#{place[5:]}")
+                elif cells:
                     yield place, _from_cells(names, cells)
             except StopIteration:
                 return
@@ -309,6 +318,29 @@ def _csv_rows(stream: IO[bytes]) -> Iterator[Row]:
     finally:
         csv.field_size_limit(limit)
         text.detach()
+
+
+def _heading_tag(memory: HermesLite, head: str) -> str:
+    """Return the tag that a column's heading makes; "" for a blank one or one of a secret."""
+    tags = tag_forms("_".join(re.split(r"[\W_]+", head)).strip("_"))
+    with contextlib.suppress(Refused):
+        memory.check_tags(tags)
+        return "".join(tags[:1])
+    return ""
+
+
+def _from_table(heads: list[str], tags: list[str], cells: list[str], source: str) -> object:
+    """Return the entry of a row of any table: its text is "heading: cell; heading: cell"."""
+    if len(cells) > len(heads):
+        return ValueError("there are more cells than columns")
+    if re.search("[\ud800-\udfff]", "".join(cells)):
+        return ValueError("not UTF-8 text; save the table as csv in UTF-8")
+    said = [(head, tag, cell) for head, tag, cell in
+            zip(heads, tags, (" ".join(_bare(cell).split()) for cell in cells)) if cell]
+    if not said:
+        return ValueError("the row is empty")
+    return {"content": "; ".join(f"{head}: {cell}" if head else cell for head, _, cell in said),
+            "tags": [tag for _, tag, _ in said if tag], "source": source}
 
 
 def _from_cells(names: list[str], cells: list[str]) -> object:
@@ -401,8 +433,8 @@ class _Intake:
     """Takes rows in, one after the other, and counts what became of them."""
     rows = added = merged = forgotten = bad = new_ids = 0
 
-    def __init__(self, memory: HermesLite) -> None:
-        self.memory = memory
+    def __init__(self, memory: HermesLite, agent: str | None) -> None:
+        self.memory, self.agent = memory, agent
         self.faults: list[tuple[str, str]] = []
         self._moved: dict[str, str] = {}           # ids of the file that are others here
 
@@ -411,8 +443,9 @@ class _Intake:
         self.rows += 1
         try:
             record = _record(entry)
-            result = self.memory.admit(replace(record, supersedes=self._moved.get(
-                record.supersedes, record.supersedes)))
+            result = self.memory.admit(replace(
+                record, agent=record.agent or self.agent,
+                supersedes=self._moved.get(record.supersedes, record.supersedes)))
         except ValueError as problem:
             if getattr(problem, "reason_code", "") == "forgotten":
                 self.forgotten += 1
@@ -447,10 +480,13 @@ def _record(entry: object) -> Memory:
 
 
 def bring_in(memory: HermesLite, file: str | os.PathLike, *, format: str | None = None,
-             dry_run: bool = False) -> Imported:
-    """Import a file or folder; bad rows are counted, and UsageError when there are no others."""
+             dry_run: bool = False, agent: str | None = None) -> Imported:
+    """Import a file or folder; bad rows are counted, and UsageError when there are no others.
+
+    *agent* becomes the agent of the rows that name none.
+    """
     _check(memory, file := os.fspath(file), format)
-    rows, intake = _read(memory, file, format), _Intake(memory)
+    rows, intake = _read(memory, file, format), _Intake(memory, agent)
     if dry_run:
         with contextlib.suppress(_Undo), memory.batch():
             for place, entry in rows:
@@ -490,12 +526,14 @@ OPERATIONS = (
               lambda memory, file, **more: export(memory, file, **more), (
         Param("file", Path, "where to; none, or -, is standard output", positional=True),
         _FORMAT, Param("room", str, "only this room"), Param("category", str, "only this one"),
-        Param("since", str, "only from this date on")), _show_exported),
+        Param("since", str, "only from this date on"),
+        Param("tags", str, "only what has all these tags", (), repeated=True),
+        Param("agent", str, "only what this agent wrote")), _show_exported),
     Operation("import", "bring memories in from a file or a folder of notes",
-              lambda memory, file, format, dry_run, yes: bring_in(
-                  memory, file, format=format, dry_run=dry_run), (
+              lambda memory, file, yes, **more: bring_in(memory, file, **more), (
         Param("file", Path, "an export, index.json, backup, or folder; - is standard input",
               positional=True, required=True), _FORMAT,
+        Param("agent", str, "the agent of the rows that name none"),
         Param("dry_run", bool, "only show what would come in", False),
         Param("yes", bool, "accepted for compatibility, import never asks", False)),
         _show_imported, writes=True),

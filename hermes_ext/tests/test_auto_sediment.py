@@ -50,7 +50,7 @@ class Store:
         self.saves += 1
         self.held[name] = json.loads(json.dumps(value))
 
-    def digest(self, text, *, apply, max_facts, source, verified):
+    def digest(self, text, *, apply, max_facts, source, verified, agent):
         facts = [line[4:] for line in text.split("\n") if "fact" in line][:max_facts]
         results = []
         if apply:

@@ -651,14 +651,14 @@ class Forget(Case):
         self.assertEqual(self.grep(marker), sorted(held))
 
     def test_purge_by_id_by_words_by_room_by_source_and_by_date(self) -> None:
-        for how in ("id", "query", "room", "tag", "source", "since", "until"):
+        for how in ("id", "query", "room", "tags", "source", "since", "until"):
             self.root = self.home / how
             memory, marker, memory_id = self.spread()
             with memory.store.transaction():
                 memory.store.put(core.replace(memory.get(memory_id), room="prefs", tags=("odd",),
                                               source="session 7"))
             choice = {"id": {"id": memory_id}, "query": {"query": f"LIGHTHOUSE {marker}"},
-                      "room": {"room": "prefs"}, "tag": {"tag": "odd"},
+                      "room": {"room": "prefs"}, "tags": {"tags": ["odd"]},
                       "source": {"source": "session 7"},
                       "since": {"since": self.now.isoformat(), "query": "lighthouse"},
                       "until": {"until": f"{self.now:%Y-%m-%d}", "query": "lighthouse"}}[how]

@@ -374,7 +374,7 @@ class TestImport(ExchangeCase):
         memory = self.memory()
         self.assertRaises(NotFound, bring_in, memory, self.folder / "none.json")
         for name, text in (("a.json", "{"), ("b", "some words"), ("c.json", "[1, 2]"),
-                           ("d.jsonl", "x\ny\n"), ("e.csv", "a,b\n1,2\n"), ("f.json", "5")):
+                           ("d.jsonl", "x\ny\n"), ("e.csv", ",,\n1,2\n"), ("f.json", "5")):
             with self.assertRaises(UsageError, msg=name):
                 bring_in(memory, self.write(name, text))
         self.assertEqual(bring_in(memory, self.write("empty.jsonl", "")).rows, 0)
