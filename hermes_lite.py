@@ -252,8 +252,9 @@ def record(cls: type[T]) -> type[T]:
     known["__init__"].__annotations__ = dict(cls.__annotations__)
     made = type(cls)(cls.__name__, cls.__bases__, {
         **space, "__slots__": names, "__match_args__": names, "_names": names,
-        "__init__": known["__init__"], **{
-            name: _Fields(name, given) for name in ("__dataclass_fields__", "__dataclass_params__")}})
+        "__init__": known["__init__"],
+        "__dataclass_fields__": _Fields("__dataclass_fields__", given),
+        "__dataclass_params__": _Fields("__dataclass_params__", given)})
     return made
 
 
@@ -6209,7 +6210,8 @@ class FileStore:
         changed = {name: list(part.changed) for name, part in self._parts.items() if part.valid}
         state = {"format": self._format, "index": self._check,
                  "journal": self._journal_mark(self._journal_end),
-                 "hot": self._hot, "changed": changed, "unmirrored": [*self._unmirrored, *self._stale]}
+                 "hot": self._hot, "changed": changed,
+                 "unmirrored": [*self._unmirrored, *self._stale]}
         self.write(".search/state.json", to_json({**state, "crc": zlib.crc32(to_json(state))}))
         self._saved_lag = self._lag()
 
