@@ -631,17 +631,13 @@ class ArchiveStore:
         return found[0] if found else None
 
     @_mended
-    def near(self, text: str) -> list[str]:
-        """Return the newest memories of similarity >= 0.85, whatever differs; at most 20."""
+    def rivals(self, text: str) -> list[str]:
+        """Return ids that may contradict *text*: near texts, and what its claims' words find."""
         with self._reading():
-            return self._search.twins.near(text, self.text)
-
-    @_mended
-    def mentions(self, queries: Sequence[str]) -> list[str]:
-        """Return the ids of the six best keyword matches of each query, each once."""
-        with self._reading():
-            return list(dict.fromkeys(memory_id for query in queries for memory_id, _ in
-                                      self._search.words.search(query, 6)))
+            found = self._search.twins.near(text, self.text)
+            for query in core.conflict_queries(text):
+                found += [memory_id for memory_id, _ in self._search.words.search(query, 6)]
+            return list(dict.fromkeys(found))
 
     @_mended
     def graph(self, *, rebuild: bool = False) -> Graph:
