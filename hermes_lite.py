@@ -15,7 +15,7 @@ Chapters, each using only those above it:
      2 Records        Memory, Remembered, Hit, Fact, Digest, Pruned; ids; time
      3 Config         DEFAULTS, Config, load_config, find_root
      4 Text           redact; tokenize_terms; normalise, similarity, DuplicateIndex,
-                      differs_in_fact, find_conflicts
+                      differs_in_fact, find_conflicts, ConflictIndex
      5 Files          write_atomic, FileLock, Cipher, get_encryption
      6 Keyword index  bm25, BM25Index
      7 Vectors        LocalHashVectorizer, SparseIndex; JinaVectorizer,
