@@ -602,7 +602,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
         "hot_threshold": 5, "hot_boost": 1.1, "stem": True, "grams": 2, "cues": True,
         "stop_words": True, "spelling": True, "bm25_k1": 1.5, "bm25_b": 0.6, "neighbours": 0.2,
         "source_share": 0.5, "speaker": 0.7, "phrase": 1.0, "dates": 0.3, "fusion": "minmax",
-        "vector_weight": 0.4, "local_vector_weight": 0.0, "rrf_k": 60, "min_confidence": 0.03},
+        "vector_weight": 0.3, "local_vector_weight": 0.0, "rrf_k": 60, "min_confidence": 0.03},
     "pruning": {
         "unverified_retention_days": 7, "low_frequency_days": 30, "low_frequency_threshold": 3,
         "critical_importance": 10, "default_retention_days": 90},
@@ -718,7 +718,7 @@ def _read_env(path: Path, notices: list[str]) -> dict[str, str]:
     return found
 
 
-_SHIPPED_CRC = 0x8de00b8f         # of the shipped config.yaml, which says what DEFAULTS says
+_SHIPPED_CRC = 0x5f201c92         # of the shipped config.yaml, which says what DEFAULTS says
 
 
 def _read_yaml(path: Path, notices: list[str]) -> dict[str, dict[str, object]]:
@@ -4564,7 +4564,8 @@ class VectorCache:
         if self._rough is None:
             self._rough = self._matrices(numpy)
         names, *parts = self._rough
-        rough = numpy.concatenate([part @ numpy.asarray(query) for part in parts])
+        wanted = numpy.asarray(query)              # einsum: `@` starts threads that wait for each
+        rough = numpy.concatenate([numpy.einsum("ij,j->i", part, wanted) for part in parts])
         found: dict[str, int] = {}
         floor = threshold
         rows = numpy.flatnonzero(rough >= threshold - 1e-4)
@@ -6238,7 +6239,7 @@ class FileStore:
 
 
 _FOLD_AT_ONCE, _FOLD_ON_CLOSE = 262_144, 1_048_576           # bytes of index.json
-_VECTORS_IN_JSON, _VECTORS_UNSAVED = 1 << 20, 64             # bytes of float32; vectors
+_VECTORS_IN_JSON, _VECTORS_UNSAVED = 1 << 20, 32             # bytes of float32; vectors
 _BAD_LINE = "a damaged line of index.journal is left out"
 
 
@@ -6974,10 +6975,11 @@ class HermesLite:
             accept = self._filter(room, wanted, agent)
             depth = max(_ARM_DEPTH, k)
             arms = self._arms(query, depth, accept, degraded)
-            arms["vectors"] = self.store.search_vectors(vectorizer, vector, depth, accept=accept)
+            near, floor = self._near(vectorizer, vector, depth, accept)
+            arms["vectors"] = near
             if span:
                 arms["dates"] = self._dated(arms, span, accept, k)
-            merged = self._fused(query, arms, vectorizer, depth, accept)
+            merged = self._fused(query, arms, vectorizer, floor, accept)
             hits = self._hits(merged, arms, limit=max(2 * k, _RERANK_DEPTH))
             hits = self._judged(self._quoted_first(query, hits), query, vectorizer)
         hits = self._reranked(query, hits, k, degraded)
@@ -7003,9 +7005,12 @@ class HermesLite:
         return hits
 
     def _fused(self, query: str, arms: Mapping[str, Sequence[tuple[str, float]]],
-               vectorizer: Vectorizer, depth: int,
+               vectorizer: Vectorizer, floor: float,
                accept: Callable[[str], bool] | None) -> list[tuple[str, float]]:
-        """Merge the arms, then rank by what stands beside; in units of the best keyword score."""
+        """Merge the arms, then rank by what stands beside; in units of the best keyword score.
+
+        A cosine of *floor* counts nothing.
+        """
         how, words, near = self.config["retrieval"], arms["keywords"], arms["vectors"]
         if how["fusion"] == "rrf":
             words = self.store.in_context(query, words, scale=1.0, accept=accept)
@@ -7015,13 +7020,22 @@ class HermesLite:
         local = vectorizer.name == "local"
         weight = how["local_vector_weight" if local else "vector_weight"]
         weights = {"keywords": 1 - weight, "vectors": weight, "dates": how["dates"]}
-        # A cosine has no zero of its own: a full list begins where it ends.
-        floor = near[-1][1] if len(near) >= depth else vectorizer.threshold
         arms = {**arms, "vectors": [(i, score - floor + 1e-6) for i, score in near]}
         merged = minmax_merge((arm, weights.get(name, how["vector_weight"]))
                               for name, arm in arms.items())
         scale = (1 - weight) / words[0][1] if words else 0.0
         return self.store.in_context(query, merged, scale=scale, accept=accept)
+
+    def _near(self, vectorizer: Vectorizer, vector: Vector, depth: int,
+              accept: Callable[[str], bool] | None) -> tuple[list[tuple[str, float]], float]:
+        """Return the nearest memories, and the cosine from which on one says anything.
+
+        A cosine has no zero of its own: that of the memories in the middle distance is one.
+        """
+        deep = depth if vectorizer.name == "local" else 4 * depth
+        found = self.store.search_vectors(vectorizer, vector, deep, accept=accept)
+        floor = found[-1][1] if len(found) == deep else vectorizer.threshold
+        return found[:depth], floor
 
     def _span(self, query: str, now: str | datetime | None) -> tuple | None:
         moment = parse_time(now) if now is not None else self._clock().astimezone()

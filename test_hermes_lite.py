@@ -3292,6 +3292,7 @@ class StoreContract:
             self.assertEqual((store.tagged(["none"]), store.tagged(["contract", "x"])), ([], []))
             store.close()
             store = self.reopened()
+        self.assertEqual(store.tagged(["new"]), [])
         with store.transaction():
             store.put(Memory("mem_1", "A text of mem_1", created_at="2026-05-01", tags=("new",)))
             store.put(Memory("mem_5", "One more", created_at="2020-01-01", tags=("contract",)))
