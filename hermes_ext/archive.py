@@ -65,8 +65,8 @@ CREATE INDEX memory_made ON memory (made);
 CREATE INDEX memory_mark ON memory (mark);
 CREATE INDEX memory_accesses ON memory (accesses) WHERE accesses > 0;
 CREATE INDEX memory_long ON memory (doc) WHERE long;
-CREATE TABLE tag (tag TEXT, seq INTEGER REFERENCES memory ON DELETE CASCADE,
-                  PRIMARY KEY (tag, seq)) WITHOUT ROWID;
+CREATE TABLE tag (tag TEXT, at INTEGER, seq INTEGER REFERENCES memory ON DELETE CASCADE,
+                  PRIMARY KEY (tag, at, seq)) WITHOUT ROWID;
 CREATE INDEX tag_seq ON tag (seq);
 CREATE TABLE vector (seq INTEGER PRIMARY KEY REFERENCES memory ON DELETE CASCADE,
                      data BLOB NOT NULL);
@@ -115,8 +115,10 @@ def _whole(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _tag(tag: str) -> str:
-    return _whole(normalise(tag))
+def _seconds(created_at: str) -> int:
+    """Return a time as seconds since 1970; one that cannot be read is before all others."""
+    moment = core.parse_time(created_at)
+    return int(moment.timestamp()) if moment else -1
 
 
 def _model(vectorizer: Vectorizer) -> str:
@@ -402,12 +404,13 @@ class ArchiveStore:
         self._set_tags(memory, old)
 
     def _set_tags(self, memory: Memory, old: tuple | None) -> None:
-        before = old and json.loads(old[2]).get("tags") or []
-        if list(memory.tags) != before:
+        before = old and json.loads(old[2])
+        if memory.tags or before and before.get("tags"):
             seq = (old or self._row("SELECT seq FROM memory WHERE id=?", memory.id))[0]
             self._row("DELETE FROM tag WHERE seq=?", seq)
-            self._db().executemany("INSERT OR IGNORE INTO tag VALUES (?, ?)", (
-                (_tag(tag), seq) for tag in memory.tags))
+            at = _seconds(memory.created_at)
+            self._db().executemany("INSERT OR IGNORE INTO tag VALUES (?, ?, ?)", (
+                (_whole(tag), at, seq) for tag in core.tag_forms(memory.tags)))
 
     def remove(self, memory_id: str, *, why: str | None, also: Iterable[str] = ()) -> None:
         """Delete a memory and leave a tombstone: its id, keyed hashes of its text, *why*.
@@ -609,24 +612,17 @@ class ArchiveStore:
                               struct.pack(f"<{len(unit)}f", *unit))
 
     @_mended
-    def twin(self, text: str) -> str | None:
+    def twin(self, text: str, *, accept: Callable[[str], bool] | None = None) -> str | None:
         """Return the most similar memory from 0.85 up that differs in no fact."""
         with self._reading():
-            found = self._search.twins.find_duplicate(text, self.text)
+            found = self._search.twins.find_duplicate(text, self.text, accept=accept)
         return found[0] if found else None
 
     @_mended
-    def near(self, text: str) -> list[str]:
-        """Return the newest memories of similarity >= 0.85, whatever differs; at most 20."""
+    def rivals(self, text: str) -> list[str]:
+        """Return the newest ids that may contradict *text*, and some that do not; at most 60."""
         with self._reading():
-            return self._search.twins.near(text, self.text)
-
-    @_mended
-    def mentions(self, queries: Sequence[str]) -> list[str]:
-        """Return the ids of the six best keyword matches of each query, each once."""
-        with self._reading():
-            return list(dict.fromkeys(memory_id for query in queries for memory_id, _ in
-                                      self._search.words.search(query, 6)))
+            return self._search.claims.candidates(text)[:60]
 
     @_mended
     def graph(self, *, rebuild: bool = False) -> Graph:
@@ -638,23 +634,23 @@ class ArchiveStore:
 
     @_mended
     def tagged(self, tags: Sequence[str]) -> list[str]:
-        """Return the ids that carry every one of *tags*, newest first; spelling is normalised."""
-        wanted = sorted({_tag(tag) for tag in tags}, key=lambda tag: (self._row(
+        """Return the ids that have all *tags*, newest first."""
+        wanted = sorted(map(_whole, core.tag_forms(tags)), key=lambda tag: (self._row(
             "SELECT count(*) FROM (SELECT 1 FROM tag WHERE tag=? LIMIT 10000)", tag), tag))
         if not wanted:
             return []
-        more = "".join(" AND EXISTS (SELECT 1 FROM tag WHERE tag=? AND seq=one.seq)"
+        more = "".join(" AND EXISTS (SELECT 1 FROM tag WHERE tag=? AND at=one.at AND seq=one.seq)"
                        for _ in wanted[1:])
         return [i for i, in self._db().execute(
             "SELECT id FROM tag AS one CROSS JOIN memory USING (seq) WHERE tag=?"
-            f"{more} ORDER BY seq DESC", wanted)]
+            f"{more} ORDER BY at DESC, id DESC", wanted)]
 
     @_mended
     def containing(self, text: str) -> list[str]:
         """Return the ids in whose text *text* stands as it is, inside words too, newest first."""
         wanted = normalise(text)
         with self._reading():
-            docs = self._search.twins.containing(wanted) if 1 < len(wanted) < core.LONG_TEXT else (
+            docs = self._search.twins.containing(wanted) if 1 < len(wanted) <= core.LONG_TEXT else (
                 d for d, in self._db().execute("SELECT doc FROM memory").fetchall())
             docs = {*docs, *(d for d, in self._db().execute("SELECT doc FROM memory WHERE long"))}
             found = [row for row in self._db().execute(
