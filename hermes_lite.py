@@ -4205,6 +4205,13 @@ def unit_vector(values: Any, dimension: int | None) -> array[float] | None:
     return array("f", [x / length for x in values])
 
 
+class VectorKind(NamedTuple):
+    """Whose vectors a store holds: those of another backend or model are never compared."""
+    name: str
+    model: str
+    dimension: int | None
+
+
 class VectorCache:
     """Dense vectors by memory id, all of one backend, model and dimension; never mixed.
 
@@ -4263,6 +4270,10 @@ class VectorCache:
     def drop(self, name: str) -> None:
         """Forget one vector; one that is not there is no error."""
         self._vectors.pop(name, None)
+
+    def names(self) -> list[str]:
+        """Return the ids that have a vector."""
+        return list(self._vectors)
 
     def missing(self, names: Iterable[str]) -> list[str]:
         """Return those of *names* without a vector, in their order."""
@@ -4623,6 +4634,8 @@ class Store(Protocol):
     cipher: Cipher | None
     progress: Callable[[str, int, int], None] | None
 
+    def ids(self) -> Iterable[str]: ...
+    def text(self, memory_id: str) -> str | None: ...
     def get(self, memory_id: str) -> Memory | None: ...
     def __iter__(self) -> Iterator[Memory]: ...
     def __len__(self) -> int: ...
@@ -4642,6 +4655,10 @@ class Store(Protocol):
                        accept: Callable[[str], bool] | None) -> list[tuple[str, float]]: ...
     def missing_vectors(self, vectorizer: Vectorizer) -> list[str]: ...
     def put_vectors(self, vectorizer: Vectorizer, vectors: Mapping[str, Vector]) -> None: ...
+    def vector_kind(self) -> VectorKind | None: ...
+    def vector_chunks(self, kind: VectorKind) -> Iterable[VectorCache]: ...
+    def tombs(self) -> tuple[str, dict[str, dict[str, str]]]: ...
+    def set_tombs(self, key: str, tombs: Mapping[str, Mapping[str, str]]) -> None: ...
     def twin(self, text: str, *, accept: Callable[[str], bool] | None = None
              ) -> str | None: ...
     def tagged(self, tags: Sequence[str]) -> list[str]: ...
@@ -5155,6 +5172,17 @@ class FileStore:
             write_atomic(self.root / "tombstones.json", self._tombs_file())
         return tomb_mark(self._tomb_key, text)
 
+    def tombs(self) -> tuple[str, dict[str, dict[str, str]]]:
+        """Return the key and {mark: {id, why, at}} of all that was forgotten."""
+        self._find_tomb_key()
+        return self._tomb_key, dict(self._tombs)
+
+    def set_tombs(self, key: str, tombs: Mapping[str, Mapping[str, str]]) -> None:
+        """Take over the tombstones of another store, and their key, in place of any here."""
+        self._tomb_key, self._tombs = key, {mark: dict(tomb) for mark, tomb in tombs.items()}
+        self._gone.update(tomb["id"] for tomb in tombs.values())
+        self._save_tombs()
+
     def _find_tomb_key(self) -> None:
         """Read the key where another process has made it since index.json was read."""
         if not self._tomb_key:
@@ -5243,7 +5271,19 @@ class FileStore:
             with contextlib.suppress(Locked, StorageError), self.transaction():
                 self._save_vectors()
 
-    def _cache(self, vectorizer: Vectorizer) -> VectorCache:
+    def vector_kind(self) -> VectorKind | None:
+        """Return whose dense vectors vectors.json holds; None when there are none."""
+        with contextlib.suppress(ValueError, LookupError, AttributeError, TypeError):
+            content = from_json(self.read("vectors.json") or b"{}")
+            if content["backend"] != "local":
+                return VectorKind(content["backend"], content["model"], content["dimension"])
+        return None
+
+    def vector_chunks(self, kind: VectorKind) -> Iterable[VectorCache]:
+        """Return the vectors of this kind, in one piece."""
+        return [self._cache(kind)]
+
+    def _cache(self, vectorizer: Vectorizer | VectorKind) -> VectorCache:
         cache = self._vectors
         if cache is None or (cache.backend, cache.model) != (vectorizer.name, vectorizer.model):
             cache = self._vectors = VectorCache(vectorizer.name, vectorizer.model,

@@ -47,7 +47,7 @@ from hermes_lite import (Config, ConfigError, DamagedData, FileStore, Locked, Me
                          to_json, utc_now)
 from hermes_ext.archive_search import SCHEMA, TAIL, Graph, SearchTables
 
-__all__ = ["ArchiveStore", "FILE", "OPERATIONS", "migrate", "open_store"]
+__all__ = ["ArchiveStore", "FILE", "open_store"]
 
 T = TypeVar("T")
 FILE, _VERSION = "memory_archive.db", 1
@@ -122,7 +122,7 @@ def _seconds(created_at: str) -> int:
 
 
 def _model(vectorizer: Vectorizer) -> str:
-    return f"{vectorizer.name}/{vectorizer.model}"
+    return to_json([vectorizer.name, vectorizer.model]).decode()
 
 
 def _floats(data: bytes) -> array:
@@ -491,11 +491,20 @@ class ArchiveStore:
         self._do("del")
         self._db().executemany("INSERT OR REPLACE INTO tomb VALUES (?, ?, ?, ?)", tombs)
 
+    @_mended
     def tombs(self) -> tuple[str, dict[str, dict[str, str]]]:
-        """Return the key and {mark: {id, why, at}}: what tombstones.json holds."""
+        """Return the key and {mark: {id, why, at}} of all that was forgotten."""
         rows = self._db().execute("SELECT mark, id, why, at FROM tomb ORDER BY mark")
         return self.fact("tomb_key"), {
             mark: {"id": i, "why": why, "at": at} for mark, i, why, at in rows}
+
+    def set_tombs(self, key: str, tombs: Mapping[str, Mapping[str, str]]) -> None:
+        """Take over the tombstones of another store, and their key, in place of any here."""
+        self._do("del")
+        self._row("DELETE FROM tomb")
+        self.bury((mark, tomb["id"], tomb["why"], tomb["at"]) for mark, tomb in tombs.items())
+        if key:
+            self.set_fact("tomb_key", key)
 
     def _mark(self, text: str) -> str:
         self._tomb_key = self._tomb_key or self.fact("tomb_key")
@@ -567,25 +576,31 @@ class ArchiveStore:
                       accept: Callable[[str], bool] | None) -> list[tuple[str, float]]:
         """Read the vectors a chunk at a time; ties go to the later one."""
         best: list[tuple[float, int, str]] = []
-        for number, chunk in enumerate(self._vector_chunks(vectorizer)):
+        for number, chunk in enumerate(self.vector_chunks(vectorizer)):
             found = chunk.search(query, threshold=vectorizer.threshold, limit=k, accept=accept)
             best += [(score, -number, -at, name) for at, (name, score) in enumerate(found)]
             best = heapq.nlargest(k, best)
         return [(name, score) for score, _, _, name in best]
 
-    def _vector_chunks(self, vectorizer: Vectorizer) -> Iterator[VectorCache]:
-        last = 0
-        while self.fact("vectors") == _model(vectorizer):
+    def vector_chunks(self, vectorizer: Vectorizer | core.VectorKind) -> Iterator[VectorCache]:
+        """Yield the vectors of this kind, some thousand at a time."""
+        last, kind = 0, self.vector_kind()
+        while kind and kind[:2] == (vectorizer.name, vectorizer.model):
             rows = self._db().execute(
                 "SELECT seq, id, data FROM vector JOIN memory USING (seq) WHERE seq > ? "
                 "ORDER BY seq LIMIT ?", (last, _CHUNK)).fetchall()
             if not rows:
                 return
-            last, cache = rows[-1][0], VectorCache(vectorizer.name, vectorizer.model,
-                                                   vectorizer.dimension)
+            last, cache = rows[-1][0], VectorCache(*kind)
             for _, name, data in rows:
                 cache.put(name, _floats(data))
             yield cache
+
+    @_mended
+    def vector_kind(self) -> core.VectorKind | None:
+        """Return whose dense vectors are kept; None when there are none."""
+        row = self._row("SELECT length(data) FROM vector LIMIT 1")
+        return row and core.VectorKind(*json.loads(self.fact("vectors")), row[0] // 4)
 
     @_mended
     def missing_vectors(self, vectorizer: Vectorizer) -> list[str]:
