@@ -3653,6 +3653,13 @@ class _Parts(dict[int, float]):
 _parts = functools.lru_cache(8)(_Parts)      # the same table until the mean length changes
 
 
+def _shared(sums: Mapping[int, float], docs: array[int]) -> Iterable[int]:
+    """Return the notes of *sums* that are in an ascending list; the cost follows the fewer."""
+    if len(sums) * 10 > len(docs):
+        return sums.keys() & docs
+    return [doc for doc in sums if _place(docs, doc) >= 0]
+
+
 class _Find:
     """One search over the terms of a query; results are (score, document)."""
 
@@ -3682,23 +3689,27 @@ class _Find:
         that the terms to come can give, no new note is let in; and once few notes are left, what
         the last and longest lists add is counted in the notes instead."""
         terms = sorted(self.terms, key=lambda term: -term.weight)
-        top, parts, lengths = self.top, self.parts, self.lengths
-        shortest = parts[self.index._shortest]
-        caps = [term.weight * (self.index.k1 + 1 if term.pairs else shortest) for term in terms]
+        parts, lengths, shortest = self.parts, self.lengths, self.parts[self.index._shortest]
+        caps = [term.weight * (parts.part(max(term.pairs[1::2]), self.index._shortest)
+                               if term.pairs else shortest) for term in terms]
         rests = [*accumulate(reversed(caps), initial=0.0)][::-1]    # the most that terms[i:] give
         sums: dict[int, float] = {}
-        is_open = True
+        is_open, read, known, ask_at = True, 0, 0.0, 0.7 * rests[0]
         for term, rest in zip((*terms, None), rests):
-            if len(sums) >= k and (term is None or len(term.docs) > 200):
-                floor = self.kth(sums, k)
-                is_open = is_open and floor <= rest * top * _SLACK
+            ahead = math.inf if term is None else len(term.docs)
+            if len(sums) >= k and ahead > 200 and (read > 2 * len(sums) or ahead > len(sums)):
+                read, good = 0, self.best_so_far(sums, k)    # it looks at each: not too often
+                if is_open and ahead > 100 * k and rest < ask_at and len(good) == k:
+                    known, ask_at = min(self.score(doc) for _, doc in good), 0.7 * rest
+                floor = max(known, good[-1][0] if len(good) == k else 0.0) / self.top / _SLACK
+                is_open = is_open and floor <= rest
                 if not is_open:
-                    least = floor / top / _SLACK - rest
-                    sums = {doc: total for doc, total in sums.items() if
-                            total * shortest >= least and total * parts[lengths[doc]] >= least}
-            if term is None or (not is_open and len(sums) * 300 < len(term.docs)):
+                    sums = {doc: total for doc, total in sums.items() if total * shortest >= (
+                        floor - rest) and total * parts[lengths[doc]] >= floor - rest}
+            if term is None or (not is_open and len(sums) * 300 < ahead):
                 break
             self.gather(term, sums, is_open)
+            read += ahead
         return self.rescored(sums, rest, k)
 
     def gather(self, term: _Term, sums: dict[int, float], is_open: bool) -> None:
@@ -3709,23 +3720,26 @@ class _Find:
                 sums[doc] = get(doc, 0.0) + weight
             several = zip(docs, pairs[1::2])
         else:
-            for doc in sums.keys() & term.docs:
+            for doc in _shared(sums, term.docs):
                 sums[doc] += weight
-            several = ((doc, pairs[2 * bisect_left(docs, doc) + 1]) for doc in sums.keys() & docs)
+            several = ((doc, pairs[2 * bisect_left(docs, doc) + 1]) for doc in _shared(sums, docs))
         for doc, tf in several:
             length = self.lengths[doc]
             sums[doc] += weight * (self.parts.part(tf, length) / self.parts[length] - 1)
 
-    def kth(self, sums: dict[int, float], k: int) -> float:
-        """A score that *k* accepted notes have reached; 0 when there are not so many."""
+    def best_so_far(self, sums: dict[int, float], k: int) -> list[tuple[float, int]]:
+        """The *k* accepted notes of the highest sums, best first; fewer when there are no more.
+
+        What they score in all, as `score` tells, is a floor that the k-th best surely reaches.
+        """
         parts, lengths, take = self.parts, self.lengths, 4 * k
         while True:
             least = heapq.nlargest(take, sums.values())[-1]
             some = sorted(((total * parts[lengths[doc]], doc)
                            for doc, total in sums.items() if total >= least), reverse=True)
-            good = [*islice((score for score, doc in some if self.is_accepted(doc)), k)]
+            good = [*islice((row for row in some if self.is_accepted(row[1])), k)]
             if len(good) == k or take >= len(sums):
-                return good[-1] if len(good) == k else 0.0
+                return good
             take *= 8
 
     def rescored(self, sums: dict[int, float], rest: float, k: int) -> list[tuple[float, int]]:
