@@ -29,6 +29,7 @@ import functools
 import heapq
 import json
 import os
+import shutil
 import sqlite3
 import struct
 import sys
@@ -45,6 +46,7 @@ from hermes_lite import (Config, ConfigError, DamagedData, FileStore, Locked, Me
                          Param, Refused, StorageError, UsageError, VectorCache, Vectorizer,
                          from_json, is_safe_id, make_folder, normalise, redact, set_aside,
                          to_json, utc_now)
+from hermes_ext import archive_rescue
 from hermes_ext.archive_search import SCHEMA, TAIL, Graph, SearchTables
 
 __all__ = ["ArchiveStore", "FILE", "open_store"]
@@ -110,6 +112,15 @@ def _made(db: sqlite3.Connection) -> sqlite3.Connection:
     return db
 
 
+def _is_sound(path: Path) -> bool:
+    """Ask SQLite whether a file is whole; reads all of it."""
+    try:
+        with contextlib.closing(_connect(f"file:{quote(str(path))}")) as db:
+            return db.execute("PRAGMA integrity_check(1)").fetchone() == ("ok",)
+    except sqlite3.Error:
+        return False
+
+
 def _whole(text: str) -> str:
     """Replace lone surrogates, which SQLite does not take as text."""
     return text.encode("utf-8", "replace").decode()
@@ -149,7 +160,7 @@ def _mended(method: Callable[..., T]) -> Callable[..., T]:
 class ArchiveStore:
     """Memories in one SQLite file; the head of this module says what it promises."""
     write, read, holding = FileStore.write, FileStore.read, FileStore.holding
-    describe_rooms, sizes = FileStore.describe_rooms, FileStore.sizes
+    describe_rooms = FileStore.describe_rooms
     _from_mirror, _from_backup = FileStore._from_mirror, FileStore._from_backup
     _read_backup, _drop_old_backups = FileStore._read_backup, FileStore._drop_old_backups
     cipher = None
@@ -194,6 +205,8 @@ class ArchiveStore:
         """Open the file; where there is none yet, an empty stand-in that nothing is written to."""
         if self._is_void and not self._depth:
             return _made(_connect(":memory:"))
+        if (self.root / ".rescue/done").exists():
+            self._rescue("a rescue was interrupted")
         try:
             if self._is_void:
                 make_folder(self.root)
@@ -256,7 +269,81 @@ class ArchiveStore:
                 errno.EACCES if "unable to open" in text else None)
         if code or "malformed" not in text and "not a database" not in text:
             raise core._storage_error(OSError(code, text), self.path) from None
-        raise DamagedData(f"{self.path} is damaged: {text}") from None
+        self._rescue(text)
+        if then:
+            raise StorageError(f"{self.path} was damaged and has been mended; {then}") from None
+
+    def _rescue(self, problem: str) -> None:
+        """Build the file anew from what can be read; the damaged one is set aside."""
+        self._drop_connection()
+        if not self._depth:
+            self._lock.acquire(timeout=self.config["storage"]["lock_timeout_seconds"])
+        try:
+            if (self.root / ".rescue/done").exists():        # of a process that was killed
+                self._take_rescued()
+            if not _is_sound(self.path):           # else another process has mended it
+                said = self._build_anew(problem)
+                self._take_rescued()
+                self.notices.append(said)
+        finally:
+            if not self._depth:
+                self._lock.release()
+
+    def _build_anew(self, problem: str) -> str:
+        """Fill a fresh file in `.rescue/`; return the sentence that says from where."""
+        place = self.root / ".rescue"
+        shutil.rmtree(place, ignore_errors=True)
+        facts, tombs = archive_rescue.facts(self.path), self._rescued_tombs()
+        gone, found, counts = {tomb["id"] for tomb in tombs[1].values()}, set(), []
+        fresh = ArchiveStore(place, self.config, clock=self.clock)
+        with fresh.transaction():
+            for source, memories in (("its pages", archive_rescue.records(self.path)),
+                                     ("the Markdown mirror", self._from_mirror()),
+                                     ("the newest good backup", self._from_backup())):
+                before = len(found)
+                for each in memories:
+                    if each.id not in found and each.id not in gone:
+                        found.add(each.id)
+                        fresh.put(each)
+                counts += [f"{len(found) - before} from {source}"] if len(found) > before else []
+            for name, value in facts.items():
+                if name != "vectors":
+                    fresh.set_fact(name, value)
+            fresh.set_tombs(*tombs)
+        fresh.close()
+        if not found:
+            shutil.rmtree(place, ignore_errors=True)
+            raise DamagedData(f"{self.path} cannot be read ({problem}) and there is no mirror and "
+                              "no backup to recover from; it was left as it is: put a good copy "
+                              "in its place, or move it away to start empty")
+        aside = f"{FILE}.damaged-{self.clock():%Y%m%d_%H%M%S}"
+        core.write_atomic(place / "done", aside.encode())
+        return f"{FILE} was damaged (set aside as {aside}); recovered {', '.join(counts)}"
+
+    def _rescued_tombs(self) -> tuple[str, dict[str, dict[str, str]]]:
+        """Return key and tombstones: of the damaged file, else of the copy in backups/."""
+        key, found = archive_rescue.facts(self.path).get("tomb_key", ""), archive_rescue.tombs(
+            self.path)
+        with contextlib.suppress(ValueError, LookupError, TypeError):
+            copy = from_json(self.read("backups/tombstones.bak") or b"{}")
+            if key in ("", copy["key"]):
+                return copy["key"], {**copy["tombstones"], **found}
+        return key, found
+
+    def _take_rescued(self) -> None:
+        """Put the rescued file in place; done again from the start when it was killed half-way."""
+        place = self.root / ".rescue"
+        if (place / FILE).exists():
+            aside = self.root / (place / "done").read_text()
+            if not aside.exists():
+                os.link(self.path, aside)
+            log = self.path.with_name(f"{FILE}-wal")
+            if log.exists():                       # of the damaged file: never of the new one
+                os.replace(log, f"{aside}-wal")
+            self.path.with_name(f"{FILE}-shm").unlink(missing_ok=True)
+            os.replace(place / FILE, self.path)
+            core._sync_folder(self.root)
+        shutil.rmtree(place, ignore_errors=True)
 
     # -- records ------------------------------------------------------------
 
@@ -724,6 +811,12 @@ class ArchiveStore:
             return
         self.write(name, core._join_rows(entry.encode() for _, entry in self._every_row()))
         self._drop_old_backups()
+
+    def sizes(self) -> dict[str, int]:
+        """Return bytes on disk: the file with its log, Markdown, and the whole root."""
+        log = self.path.with_name(f"{FILE}-wal")
+        sizes = [path.stat().st_size for path in (self.path, log) if path.exists()]
+        return {**FileStore.sizes(self), "records": sum(sizes)}
 
     def close(self) -> None:
         """Empty the log and close the file; it opens again when it is asked."""
