@@ -4938,6 +4938,12 @@ def tomb_mark(key: str, text: str) -> str:
                     hashlib.sha256).hexdigest()[:40]
 
 
+def tombs_file(key: str, tombs: Mapping[str, Mapping[str, str]]) -> bytes:
+    """Return the bytes of tombstones.json, version 1, with a checksum."""
+    body = {"version": 1, "key": key, "tombstones": tombs}
+    return to_json({**body, "crc": zlib.crc32(to_json(body))}) + b"\n"
+
+
 class GramIndex(SparseIndex):
     """The local vectors of all memories: what is added is a text."""
     _local = LocalHashVectorizer()
@@ -5205,8 +5211,7 @@ class FileStore:
             self._tombs.update(here)
 
     def _tombs_file(self) -> bytes:
-        body = {"version": 1, "key": self._tomb_key, "tombstones": self._tombs}
-        return to_json({**body, "crc": zlib.crc32(to_json(body))}) + b"\n"
+        return tombs_file(self._tomb_key, self._tombs)
 
     def _save_tombs(self) -> None:
         """Write the tombstones twice, so that losing one file brings nothing back."""

@@ -599,11 +599,8 @@ class ArchiveStore:
 
     def _keep_tombs(self) -> None:
         """Write a copy of the tombstones, so that a damaged file brings nothing back."""
-        key, tombs = self.tombs()
-        body = {"version": 1, "key": key, "tombstones": tombs}
         try:
-            self.write("backups/tombstones.bak", to_json(
-                {**body, "crc": zlib.crc32(to_json(body))}) + b"\n")
+            self.write("backups/tombstones.bak", core.tombs_file(*self.tombs()))
         except OSError as problem:
             self.notices.append(f"forgotten; the copy of the tombstones was not written: {problem}")
 
@@ -730,7 +727,7 @@ class ArchiveStore:
     def graph(self, *, rebuild: bool = False) -> Graph:
         """Return the graph; *rebuild* makes every index anew from the records."""
         if rebuild:
-            self.reindex()
+            self.settle(rebuild=True)
         with self._reading():
             return Graph(self._search)
 
@@ -773,10 +770,26 @@ class ArchiveStore:
             with self.transaction():               # brings the indexes up to this config
                 pass
 
-    def reindex(self) -> None:
-        """Make every index anew from the records, under the lock."""
+    def settle(self, *, rebuild: bool = False) -> None:
+        """Bring what is fresh into the tables; *rebuild* makes every index anew."""
         with self.transaction():
-            self._index_all()
+            if rebuild:
+                self._index_all()
+            self._kinds.add("index")
+            self._search.flush()
+
+    def faults(self) -> list[str]:
+        """Say what is wrong with the file, without mending it; reads all of it."""
+        if not self.path.exists():
+            return []
+        try:
+            with contextlib.closing(_connect(f"file:{quote(str(self.path))}?mode=ro")) as db:
+                said = [row for row, in db.execute("PRAGMA integrity_check(3)") if row != "ok"]
+                count, held = db.execute("SELECT (SELECT count(*) FROM memory), count "
+                                         "FROM state").fetchone()
+        except sqlite3.Error as problem:
+            return [f"{FILE} cannot be read: {problem}"]
+        return said + ([f"the indexes hold {held} memories of {count}"] if held != count else [])
 
     def _index_all(self) -> None:
         self._kinds.add("index")
