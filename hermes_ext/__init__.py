@@ -19,6 +19,7 @@ CONTENTS: dict[str, dict[str, str]] = {
         "decay": "multiply the scores of all that have the tags",
         "score": "show the score of a memory and how it comes about"},
     "vault": {"vault": "take over notes that were edited by hand in store/"},
+    "embedders": {},
     "care": {
         "doctor": "check the store and say what mends it",
         "repair": "mend what can be mended without loss",
@@ -30,6 +31,7 @@ CONTENTS: dict[str, dict[str, str]] = {
     "weave": {"context": "find memories and lay them out for a prompt"},
     "rules": {
         "rules": "show the rules and what they did, look at all memories, or try again"},
+    "actions": {},
     "report": {"report": "write the digest of alerts"},
     "audit": {"audit": "list or verify the log of who did what"},
     "shell": {"shell": "type commands one after the other"},

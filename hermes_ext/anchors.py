@@ -19,11 +19,11 @@ deadline, date, email, url, ip_port, phone, amount, version, status, action_item
 form: 2024年8月15日 and 15.08.2024 are the date 2024-08-15, 8月15日 is --08-15, 5万元 is CNY 50000.
 They are found in the redacted text, so what redaction hid is no anchor either.
 
-What is stored, in meta["anchors"]:
-    values     [{type, value}, …]; an action_item has `status` open or done, a status that
-               follows another one under the same number has `from`
+What is stored, in meta["anchors"]: {type: [value, …]}, and a row {value, status …} where there is
+more to say: an action_item has the `status` open or done, a status that follows another one under
+the same number has `from`. `note` holds
     under      the id of the first memory with the same number, address or the like
-    said       how often it was restated, and `first` when it was said first
+    said       how often it was said, and `first`, when it was said first
 
 Restated. A text with the same anchors that says nothing else (the words that only name a type, a
 wish to remember, articles and punctuation do not count) is merged into the memory that is there:
@@ -53,7 +53,7 @@ from datetime import date, timedelta
 from decimal import Decimal
 
 from hermes_lite import (ConfigError, Draft, HermesLite, Hit, Memory, Operation, Param,
-                         _first_line, _is_agent, _visible, facts, iso, parse_time)
+                         _first_line, _visible, facts, is_same_agent, iso, parse_time)
 
 __all__ = ["Anchors", "OPERATIONS", "extract", "says", "system"]
 
@@ -100,23 +100,25 @@ _END = r"(?=$|[。；;\n!！]|\.(?:\s|$))"
 _PATTERNS = (      # in this order; what one has taken, a later one does not see
     ("url", r"((?:https?://|www\.)[^\s<>\"'`，。；、（）「」《》)\]]+)"),
     ("email", r"(?<![\w.+-])([\w.+-]+@[\w-]+(?:\.[\w-]+)+)"),
-    ("ip_port", r"(?<![\w.])(\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?)(?![\w.]*\d)"),
+    ("ip_port", r"(?<![A-Za-z0-9.])(\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?)(?![\w.]*\d)"),
     *((kind, rf"(?:(?<![A-Za-z])(?:{_LABELS[kind]})){_IS}{_CODE}")
       for kind in ("contract_id", "invoice_id", "order_id")),
     ("contract_id", r"(?<![A-Za-z0-9])((?:CT|HT|CON)-?\d{4}-\d+(?:-\w+)*)"),
     ("invoice_id", r"(?<![A-Za-z0-9])((?:INV?|RE)-?\d{4}-\d+(?:-\w+)*)"),
-    ("reference", r"(?<![A-Za-z0-9])([A-Z]{2,8}-?\d{4}-\d+(?:-\w+)*)"),
+    ("reference", r"(?<![A-Za-z0-9])((?:[A-Z]{2,8}|[A-Z]-)-?\d{4}-\d+(?:-\w+)*)"),
     ("deadline", rf"(?:{_LABELS['deadline']})(?:\s|是|为|到|于|在|on|by|is|am|ist|bis|zum|[:：=])*"
                  rf"(?P<value>{_DATE})"),
     ("deadline", rf"(?P<value>{_DATE})\s*(?:之?前|截止|到期)"),
     ("date", rf"(?<![\d.])(?P<value>{_DATE})"),
     ("version", rf"(?:(?<![A-Za-z])(?:{_LABELS['version']})){_IS}"
                 rf"(v?\d+(?:\.\d+)*{_SUFFIX})"),
-    ("version", rf"(?<![\w.])(v\d+(?:\.\d+)*{_SUFFIX}|\d+\.\d+\.\d+)(?![\w.]*\d)"),
-    ("amount", rf"(?<![\w.])(?<!\d\s)((?:{_MONEY})\s?{_NUMBER}{_SCALE})"),
-    ("amount", rf"(?<![\w.])({_NUMBER}{_SCALE}\s?(?:{_MONEY})(?![A-Za-z]))"),
-    ("phone", rf"(?:(?<![A-Za-z])(?:{_LABELS['phone']})){_IS}(\+?\d[\d ()/-]{{3,20}}\d)"),
-    ("phone", r"(?<![\w+.])(\+\d{1,3}[\d ()/-]{5,18}\d|1[3-9]\d{9}|0\d{2,3}-\d{7,8})(?![\w-])"),
+    ("version", rf"(?<![A-Za-z0-9.])(v\d+(?:\.\d+)*{_SUFFIX}|\d+\.\d+\.\d+)(?![\w.]*\d)"),
+    ("amount", rf"(?<![A-Za-z0-9.])(?<!\d\s)((?:{_MONEY})\s?{_NUMBER}{_SCALE})"),
+    ("amount", rf"(?<![A-Za-z0-9.])({_NUMBER}{_SCALE}\s?(?:{_MONEY})(?![A-Za-z]))"),
+    ("phone", rf"(?:(?<![A-Za-z])(?:{_LABELS['phone']}))(?:[^。；;.!?\n\d]{{0,30}}?"
+              rf"\s?(?:is|ist|是|为|:))?{_IS}(\+?\d[\d ()/-]{{3,20}}\d)"),
+    ("phone", r"(?<![A-Za-z0-9+.])(\+\d{1,3}[\d ()/-]{5,18}\d|1[3-9]\d{9}|0\d{2,3}-\d{7,8})"
+              r"(?![\w-])"),
     ("status", r"(?:(?<![A-Za-z])(?:状态|status|Status|State))\s*(?:[:：=]|是|为|变为|改为|is|ist)\s*"
                r"([A-Za-z]\w*|[\u4e00-\u9fff]{1,6})"),
     ("action_item", rf"(?:(?<![A-Za-z])(?:TODO|to-?do|action items?|待办(?:事项)?|行动项|Aufgabe)"
@@ -127,7 +129,8 @@ _NAMING = (*_CODES, "email", "url", "phone", "ip_port")       # a value names on
 _WISH = (r"(?:请)?(?:记住|记下|注意)(?:这个|这点|一下|了)?|remember(?:\sthis|\sthat)?|note(?:\sthat)?"
          r"|merk\sdir(?:\sdas)?|客户|先生|女士|customer|client|Kunde|Herr|Frau|Mrs?\.?")
 _ASKING = (r"多少|什么|哪个|哪里|几号|怎么|吗|呢|请问|告诉我|what(?:['’]s)?|which|when|where"
-           r"|whose|how much|tell me|give me|was|wie|wann|welche[rs]?|lautet|please|号|number|address|Nummer|do|does")
+           r"|whose|how much|tell me|give me|was|wie|wann|welche[rs]?|lautet|please|号|number"
+           r"|address|Nummer|do|does")
 
 
 @functools.cache
@@ -148,22 +151,35 @@ def extract(text: str, patterns: Mapping[str, str] | None = None) -> Values:
 def _found(text: str, patterns: Mapping[str, str]
            ) -> list[tuple[str, str, tuple[int, int], dict[str, str]]]:
     """Return (type, value, span in the NFKC text, rest of the row) of every anchor."""
-    text, taken, found = unicodedata.normalize("NFKC", text), [], []
+    text, found = unicodedata.normalize("NFKC", text), []
+    taken = bytearray(len(text))
     own = ((kind, pattern) for pattern, kind in patterns.items())
     for kind, pattern in (*own, *_PATTERNS):
         for match in _rx(pattern).finditer(text):
             group = "value" if "value" in match.re.groupindex else min(1, match.re.groups)
             span = match.span(group)
             is_item = kind == "action_item"
-            if match[group] is None or not is_item and any(
-                    start < span[1] and span[0] < end for start, end in taken):
+            if match[group] is None or not is_item and taken.find(1, *span) >= 0:
                 continue
             value = _FORMS.get(kind, _plain)(match[group])
+            named = _named(kind, text[max(0, span[0] - 40):span[0]])
             if value:
                 state = {"status": "done" if "[x]" in match[0].lower() else "open"}
-                found.append((kind, value, span, state if is_item else {}))
-                taken += [] if is_item else [span]
+                found.append((named, value, span, state if is_item else {}))
+                if not is_item:
+                    taken[slice(*span)] = b"\1" * (span[1] - span[0])
     return found
+
+
+_BARE = {"reference": ("contract_id", "invoice_id", "order_id"), "date": ("deadline",)}
+
+
+def _named(kind: str, before: str) -> str:
+    """Return the type of a number or date that stands bare: what its clause names last."""
+    clause = re.split(r"[。；;!?！？\n]|[.,，]\s?", before)[-1]
+    named = [(match.end(), name) for name in _BARE.get(kind, ())
+             for match in _rx(rf"(?<![A-Za-z])(?:{_LABELS[name]})(?![A-Za-z])").finditer(clause)]
+    return max(named)[1] if named else kind
 
 
 def _plain(raw: str) -> str:
@@ -293,12 +309,13 @@ class Anchors:
 
     def values(self, memory: Memory) -> Values:
         """Return the anchors that a memory holds: as stored, else as its text has them."""
-        rows = _notes(memory).get("values")
-        if not isinstance(rows, (list, tuple)):
-            return extract(memory.content, self.patterns)
-        return {(str(row.get("type")), str(row.get("value"))):
-                {k: str(v) for k, v in row.items() if k not in ("type", "value")}
-                for row in rows if isinstance(row, Mapping)}
+        found: Values = {}
+        for kind, rows in _stored(memory).items():
+            for row in rows if isinstance(rows, (list, tuple)) and kind != "note" else ():
+                row = dict(row) if isinstance(row, Mapping) else {"value": row}
+                value = str(row.pop("value", ""))
+                found[kind, value] = {name: str(said) for name, said in row.items()}
+        return found or extract(memory.content, self.patterns)
 
     def _near(self, text: str) -> Iterator[Memory]:
         """Yield the memories that share the most words with *text*, 50 at most."""
@@ -316,7 +333,7 @@ class Anchors:
         if not found:
             return None
         said = says(draft.content, self.patterns)
-        same = [old for old in self._near(draft.content) if _is_agent(old, draft.agent)
+        same = [old for old in self._near(draft.content) if is_same_agent(old.agent, draft.agent)
                 and self._is_same(found, said, old)]
         return min(same, key=_age).id if same else None
 
@@ -348,16 +365,17 @@ class Anchors:
         age = parse_time(when) - before if before and parse_time(when) else timedelta(0)
         if not values or age < timedelta(0):
             return memory
-        values = self._updated(values, draft, when)
-        notes = {**_notes(old), "values": _rows(values)}
-        if age or draft.created_at is None:        # else it is the same record once more
-            count = notes.get("said", 1)
-            notes.update(first=notes.get("first", old.created_at),
-                         said=(count if isinstance(count, int) else 1) + 1)
+        is_later = bool(age) or draft.created_at is None           # no import of the same record
+        values = self._updated(values, draft, when, is_later)
+        note = dict(_note(old))
+        if is_later:
+            count = note.get("said", 1)
+            note.update(first=note.get("first", old.created_at),
+                        said=(count if isinstance(count, int) else 1) + 1)
             memory = replace(memory, created_at=when)
-        return replace(memory, meta={**memory.meta, "anchors": notes})
+        return replace(memory, meta={**memory.meta, "anchors": _kept(values, note)})
 
-    def _updated(self, values: Values, draft: Draft, when: str) -> Values:
+    def _updated(self, values: Values, draft: Draft, when: str, is_later: bool) -> Values:
         """Return the values with what the newer text says of their status."""
         fresh, words = extract(draft.content, self.patterns), set(_closing(draft.content))
         by = {"by": draft.agent} if draft.agent else {}
@@ -366,31 +384,31 @@ class Anchors:
             if kind == "action_item" and words and words <= set(map(_stem, facts(value))):
                 row = row if row.get("status") == "done" else {
                     "status": "done", "closed": when, **by}
-            elif kind == "action_item" and (kind, value) in fresh:
+            elif kind == "action_item" and is_later and (kind, value) in fresh:
                 row = fresh[kind, value]           # wanted once more
             made[kind, value] = row
         return made
 
     def _new(self, memory: Memory) -> Memory:
-        found, notes = extract(memory.content, self.patterns), dict(_notes(memory))
+        found, note = extract(memory.content, self.patterns), dict(_note(memory))
         if not found:
             return memory
-        known = self.values(memory) if notes else {}
+        known = self.values(memory) if _stored(memory) else {}
         found = {key: {**row, **known.get(key, {})} for key, row in found.items()}
         under, state = self._above(memory, found)
         for (kind, value), row in found.items():
             if kind == "status" and state not in (None, value):
                 row.setdefault("from", state)
-        notes.update({"values": _rows(found), **({"under": under} if under else {})})
-        return replace(memory, meta={**memory.meta, "anchors": notes})
+        note.update({"under": under} if under else {})
+        return replace(memory, meta={**memory.meta, "anchors": _kept(found, note)})
 
     def _above(self, memory: Memory, found: Values) -> tuple[str | None, str | None]:
         """Return the first memory of the same number or address, and the newest status there."""
         naming = [key for key in found if key[0] in _NAMING]
         family = {one.id: one for key in naming for one in self._near(key[1])
-                  if key in self.values(one) and one.id != memory.id}
+                  if _kinds(key[0], key[1]) & self.values(one).keys() and one.id != memory.id}
         rows = sorted(family.values(), key=_age)
-        heads = [self.memory.store.get(str(_notes(one).get("under", one.id))) or one
+        heads = [self.memory.store.get(str(_note(one).get("under", one.id))) or one
                  for one in rows]
         states = [value for one in rows for kind, value in self.values(one) if kind == "status"]
         return (min(heads, key=_age).id if heads else None), (states[-1] if states else None)
@@ -410,7 +428,7 @@ class Anchors:
         for hit in hits:
             why = self._answers(query, wanted, hit.memory)
             if why:
-                first.append(replace(hit, why={**hit.why, "exact": why}))
+                first.append(replace(hit, confidence=1.0, why={**hit.why, "exact": why}))
             elif not (wanted and self._looks_alike(wanted, hit.memory)):
                 rest.append(hit)
         return first + rest
@@ -423,8 +441,7 @@ class Anchors:
         """Say which anchor makes a memory an exact answer; "" when none does."""
         values = self.values(memory)
         for kind, value in sorted(wanted):
-            kinds = _CODES if kind in _CODES else (kind,)
-            if any((name, value) in values for name in kinds):
+            if _kinds(kind, value) & values.keys():
                 return f"{kind} {value}"
         kinds = _asked_types(query) if not wanted else []
         for kind in kinds:
@@ -446,13 +463,27 @@ def _asked_types(query: str) -> list[str]:
             if _rx(rf"(?<![A-Za-z])(?:{label})(?![A-Za-z])").search(query)]
 
 
-def _notes(memory: Memory) -> Mapping[str, object]:
-    notes = memory.meta.get("anchors")
-    return notes if isinstance(notes, Mapping) else {}
+def _kinds(kind: str, value: str) -> set[tuple[str, str]]:
+    """Return the keys that mean the same thing: a number is itself under whichever name."""
+    return {(name, value) for name in (_CODES if kind in _CODES else (kind,))}
 
 
-def _rows(values: Values) -> list[dict[str, str]]:
-    return [{"type": kind, "value": value, **row} for (kind, value), row in values.items()]
+def _stored(memory: Memory) -> Mapping[str, object]:
+    stored = memory.meta.get("anchors")
+    return stored if isinstance(stored, Mapping) else {}
+
+
+def _note(memory: Memory) -> Mapping[str, object]:
+    note = _stored(memory).get("note")
+    return note if isinstance(note, Mapping) else {}
+
+
+def _kept(values: Values, note: Mapping[str, object]) -> dict[str, object]:
+    """Return what meta["anchors"] holds of it."""
+    kept: dict[str, object] = {}
+    for (kind, value), row in values.items():
+        kept.setdefault(kind, []).append({"value": value, **row} if row else value)
+    return {**kept, **({"note": dict(note)} if note else {})}
 
 
 def _age(memory: Memory) -> tuple[str, str]:
@@ -470,9 +501,9 @@ def _checked(patterns: object) -> dict[str, str]:
         except re.error as problem:
             raise ConfigError(f"systems.anchors.patterns: {pattern!r} is no regular expression "
                               f"({problem})") from None
-        if not isinstance(kind, str) or not re.fullmatch(r"\w+", kind):
+        if not isinstance(kind, str) or not re.fullmatch(r"\w+", kind) or kind == "note":
             raise ConfigError(f"systems.anchors.patterns: the type of {pattern!r} is {kind!r}; "
-                              "give one word")
+                              "give one word, and not `note`")
     return {str(pattern): kind for pattern, kind in patterns.items()}
 
 

@@ -31,9 +31,7 @@ import json
 import os
 import shutil
 import sqlite3
-import struct
 import sys
-import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -57,7 +55,8 @@ _DAILY = 32_000_000                  # bytes of records; above, no copy is made 
 _CHUNK = 4_096                       # rows read at a time
 
 # memory: seq is the order of storing, doc the number in the search indexes, mark the digest of
-# its facts (a duplicate has the same), entry the record as in index.json.
+# its facts (a duplicate has the same), entry the record as in index.json. vector: the pieces of a
+# text as float32; pending: who has none yet, where there are any at all.
 _SCHEMA = """
 CREATE TABLE memory (seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,
                      doc INTEGER NOT NULL UNIQUE, mark BLOB NOT NULL, accesses INTEGER NOT NULL,
@@ -72,6 +71,7 @@ CREATE TABLE tag (tag TEXT, at INTEGER, seq INTEGER REFERENCES memory ON DELETE 
 CREATE INDEX tag_seq ON tag (seq);
 CREATE TABLE vector (seq INTEGER PRIMARY KEY REFERENCES memory ON DELETE CASCADE,
                      data BLOB NOT NULL);
+CREATE TABLE pending (seq INTEGER PRIMARY KEY REFERENCES memory ON DELETE CASCADE);
 CREATE TABLE tomb (mark TEXT PRIMARY KEY, id TEXT NOT NULL, why TEXT NOT NULL, at TEXT NOT NULL);
 CREATE INDEX tomb_id ON tomb (id);
 CREATE TABLE fact (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -130,10 +130,6 @@ def _seconds(created_at: str) -> int:
     """Return a time as seconds since 1970; one that cannot be read is before all others."""
     moment = core.parse_time(created_at)
     return int(moment.timestamp()) if moment else -1
-
-
-def _model(vectorizer: Vectorizer) -> str:
-    return to_json([vectorizer.name, vectorizer.model]).decode()
 
 
 def _floats(data: bytes) -> array:
@@ -475,6 +471,7 @@ class ArchiveStore:
         if old and not same:
             self._search.retire(old[1], json.loads(old[2])["content"])
             self._row("DELETE FROM vector WHERE seq=?", old[0])
+            self._row("INSERT OR IGNORE INTO pending VALUES (?)", old[0])
         doc = old[1] if same else self._search.add(text)
         values = (doc, core._fact_mark(text), memory.access_count, _whole(memory.created_at),
                   memory.source and _whole(memory.source),
@@ -485,6 +482,8 @@ class ArchiveStore:
         else:
             self._row("INSERT INTO memory (doc, mark, accesses, made, source, long, entry, id) "
                       "VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *values)
+            if self.vector_kind():
+                self._row("INSERT INTO pending SELECT seq FROM memory WHERE id=?", memory.id)
         self._heat(doc, memory.access_count)
         if old and not same:
             self._cool(old[1])
@@ -620,11 +619,19 @@ class ArchiveStore:
     @_mended
     def search_words(self, query: str, k: int, *,
                      accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
-        """Rank by BM25 and by what stands beside; hot memories count hot_boost times."""
+        """Rank by BM25; hot memories count hot_boost times."""
         with self._reading():
-            return core.rank_words(
-                self._search.words, query, k, self.config["retrieval"], accept=accept,
-                boost=self._boosts(), source=self._source)
+            return self._search.words.search(query, k, accept=accept, boost=self._boosts())
+
+    @_mended
+    def in_context(self, query: str, found: Sequence[tuple[str, float]], *, scale: float = 1.0,
+                   accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
+        """Rank what was found by what stands beside it in its source, and by who says it."""
+        with self._reading():
+            found = self._search.names.known_of(found)
+            return core.rank_in_context(
+                self._search.words, query, found, self.config["retrieval"], scale=scale,
+                source=self._source, accept=accept)
 
     @_mended
     def ceiling(self, query: str) -> float:
@@ -677,38 +684,70 @@ class ArchiveStore:
                 return
             last, cache = rows[-1][0], VectorCache(*kind)
             for _, name, data in rows:
-                cache.put(name, _floats(data))
+                row = _floats(data)
+                cache.put(name, [row[at:at + kind.dimension]
+                                 for at in range(0, len(row), kind.dimension)])
             yield cache
 
     @_mended
     def vector_kind(self) -> core.VectorKind | None:
         """Return whose dense vectors are kept; None when there are none."""
-        row = self._row("SELECT length(data) FROM vector LIMIT 1")
-        return row and core.VectorKind(*json.loads(self.fact("vectors")), row[0] // 4)
+        fact = self.fact("vectors")
+        return core.VectorKind(*json.loads(fact)) if fact else None
 
     @_mended
     def missing_vectors(self, vectorizer: Vectorizer) -> list[str]:
         """Return the ids without a vector of this model; the local backend has them all."""
         if vectorizer.name == "local":
             return []
-        if self.fact("vectors") != _model(vectorizer):
+        if not self._is_kind(vectorizer):
             return self.ids()
-        return [i for i, in self._db().execute("SELECT id FROM memory WHERE seq NOT IN (SELECT "
-                                               "seq FROM vector) ORDER BY seq")]
+        return [i for i, in self._db().execute("SELECT id FROM pending JOIN memory USING (seq) "
+                                               "ORDER BY seq")]
+
+    def _is_kind(self, vectorizer: Vectorizer) -> bool:
+        kind = self.vector_kind()
+        return kind is not None and kind[:2] == (vectorizer.name, vectorizer.model) and (
+            vectorizer.dimension in (None, kind.dimension))
 
     def put_vectors(self, vectorizer: Vectorizer, vectors: Mapping[str, core.Vector]) -> None:
-        """Keep vectors of memories that are still there; those of another model go."""
+        """Keep vectors of memories that are still there; those of another model go.
+
+        The value of a long text is a list of vectors, one a piece.
+        """
         with contextlib.suppress(Locked, StorageError), self.transaction():
-            if self.fact("vectors") != _model(vectorizer):
-                self._row("DELETE FROM vector")
-                self.set_fact("vectors", _model(vectorizer))
             for memory_id, vector in vectors.items():
-                unit = core.unit_vector(vector, vectorizer.dimension)
+                units = core.unit_pieces(vector, vectorizer.dimension)
                 row = self._row("SELECT seq FROM memory WHERE id=?", memory_id)
-                if unit is not None and row:
+                if not units or row is None:
+                    continue
+                if not self._is_kind(vectorizer):
+                    self._start_vectors(vectorizer, len(units[0]))
+                self._kinds.add("vector")
+                self._row("DELETE FROM pending WHERE seq=?", *row)
+                self._row("INSERT OR REPLACE INTO vector VALUES (?, ?)", *row,
+                          b"".join(map(core._little, units)))
+
+    def _start_vectors(self, vectorizer: Vectorizer, dimension: int) -> None:
+        """Drop the vectors of another model; every memory waits for a new one."""
+        self._row("DELETE FROM vector")
+        self._row("INSERT OR IGNORE INTO pending SELECT seq FROM memory")
+        self.set_fact("vectors", to_json([vectorizer.name, vectorizer.model, dimension]).decode())
+
+    def strange_vectors(self) -> list[str]:
+        """Return the ids that have a vector and no record: a vector goes with its record."""
+        return []
+
+    def drop_vectors(self, ids: Iterable[str]) -> None:
+        """Take the vectors of these memories away; they wait for new ones."""
+        with self.transaction():
+            for memory_id in ids:
+                row = self._row("SELECT seq FROM memory JOIN vector USING (seq) WHERE id=?",
+                                memory_id)
+                if row:
                     self._kinds.add("vector")
-                    self._row("INSERT OR REPLACE INTO vector VALUES (?, ?)", row[0],
-                              struct.pack(f"<{len(unit)}f", *unit))
+                    self._row("DELETE FROM vector WHERE seq=?", *row)
+                    self._row("INSERT OR IGNORE INTO pending VALUES (?)", *row)
 
     @_mended
     def twin(self, text: str, *, accept: Callable[[str], bool] | None = None) -> str | None:

@@ -490,18 +490,29 @@ class _Names:
     def __init__(self, tables: SearchTables) -> None:
         self.tables = tables
         self.known: dict[int, str] = {}
+        self.docs: dict[str, int] = {}
         self.sources: dict[str, object] = {}
 
     def clear(self) -> None:
         self.known.clear()
+        self.docs.clear()
         self.sources.clear()
 
     def load(self, docs: Iterable[int]) -> None:
         """Read the names and sources of some documents at once."""
+        self._note("doc", str([*docs]))
+
+    def known_of(self, found: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
+        """Read what stands about these ids, and return those that are still there."""
+        self._note("id", core.to_json([key for key, _ in found]).decode())
+        return [row for row in found if row[0] in self.docs]
+
+    def _note(self, column: str, values: str) -> None:
         for doc, memory_id, source in self.tables.sql(
-                "SELECT doc, id, source FROM memory WHERE doc IN (SELECT value FROM "
-                "json_each(?))", (str([*docs]),)):
-            self.known[doc], self.sources[memory_id] = memory_id, source
+                f"SELECT doc, id, source FROM memory WHERE {column} IN (SELECT value FROM "
+                "json_each(?))", (values,)):
+            self.known[doc], self.docs[memory_id] = memory_id, doc
+            self.sources[memory_id] = source
 
     def __getitem__(self, doc: int) -> str:
         if doc not in self.known:
@@ -637,23 +648,27 @@ class _Words(BM25Index):
         return self.tables.count
 
     def search(self, query: str, k: int | None = None, **how: object) -> list:
-        if self._lengths is None:
-            self._lengths = self._read_lengths()
-        self._held, self._total, self._shortest = {}, self.tables.total, self.tables.shortest
+        self._prepare()
         return super().search(query, k, **how)
 
     def ceiling(self, query: str) -> float:
-        self._held = {}
+        self._prepare()
         return super().ceiling(query)
+
+    def _prepare(self) -> None:
+        """Take over the counts of the present state; lists read for another one go."""
+        if self._lengths is None:
+            self._lengths = self._read_lengths()
+        self._held, self._total, self._shortest = {}, self.tables.total, self.tables.shortest
 
     def _slip(self, term: str) -> str | None:
         self._hold(core._slips(term) if 4 < len(term) < 40 else ())
         return super()._slip(term)
 
     def in_context(self, query: str, found: Sequence[tuple[str, float]], **how: object) -> list:
+        self._prepare()
         names = self.tables.names
         docs = [self._docs[key] for key, _ in found]
-        names.load(docs)
         names.load({doc + away for doc in docs if names.sources[names.known[doc]] is not None
                     for away in range(-3, 4)} - set(docs))
         self._hold(core._labels(core.tokenize_terms(query)))
@@ -711,7 +726,7 @@ class _Docs:
         self.tables = tables
 
     def __getitem__(self, key: str) -> int:
-        return self.tables.sql("SELECT doc FROM memory WHERE id=?", (key,)).fetchone()[0]
+        return self.tables.names.docs[key]
 
 
 class _Roster:

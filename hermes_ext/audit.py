@@ -18,9 +18,10 @@ caller's (HERMES_AGENT on the command line), else the one of a new memory.
 A line of logs/audit.log (version 1) is one JSON object in ASCII:
     n        1, 2, 3 … through all files         at      time, UTC
     surface, agent, what                         ids     the first 500, and `count`, all of them
-    query    HMAC of the query, never its text   why     what the caller said, redacted, 200 at most
+    query    HMAC of the query, never its text   why     what the caller said, redacted, cut at 200
     mac      HMAC-SHA256 over the mac of line n-1 and this line without its mac
 
+A free text in which redaction would see a secret, even beside its neighbours, is "(hidden)".
 The keys are derived from the root's own (.personal_key), which is in no backup. A store that is
 encrypted keeps `why` out. The head holds count and mac of the last line, and a mark of the key.
 
@@ -48,9 +49,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from hermes_lite import (Event, FileLock, HermesLite, NotFound, Operation, Param, StorageError,
-                         UsageError, _Record, _visible, append_bytes, from_json, iso, make_folder,
-                         parse_time, write_atomic)
+from hermes_lite import (ConfigError, Event, FileLock, HermesLite, NotFound, Operation, Param,
+                         StorageError, UsageError, _Record, _visible, append_bytes, from_json, iso,
+                         make_folder, parse_time, write_atomic)
 
 __all__ = ["Audit", "OPERATIONS", "Verdict", "listed", "system", "verify"]
 
@@ -197,7 +198,7 @@ def _line(row: bytes) -> Line | None:
     """Return a line, None for what is none of ours."""
     with contextlib.suppress(ValueError):
         line = from_json(row)
-        if isinstance(line, dict) and type(line.get("n")) is int and (
+        if isinstance(line, dict) and type(line.get("n")) is int and _dumped(line) == row and (
                 isinstance(line.get("mac"), str)):
             return line
     return None
@@ -324,6 +325,10 @@ def _start(memory: HermesLite, since: str | None) -> datetime | None:
 def system(memory: HermesLite, *, max_bytes: int = 5_000_000, head: str | None = None,
            reads: bool = True) -> Audit:
     """Make the system that logs every act; the settings stand in the module's docstring."""
+    if type(max_bytes) is not int or max_bytes < 1000:
+        raise ConfigError("config.yaml: systems.audit.max_bytes is a whole number from 1000 up")
+    if not isinstance(head, (str, type(None))) or type(reads) is not bool:
+        raise ConfigError("config.yaml: systems.audit: head is a file's name, reads true or false")
     return Audit(memory, max_bytes=max_bytes, head=head, reads=reads)
 
 

@@ -78,9 +78,9 @@ __all__ = ["OPERATIONS", "backup", "doctor", "encrypt", "forget", "reindex", "re
 Change = Callable[[str, bytes, bool], "bytes | None"]
 _KEYS = re.compile(r"\.master_key.*|\.key_check|\.personal_key|\.env|\.lock.*"
                    r"|memory_archive\.db(-wal|-shm)?|\.(migrate|rescue)/.*")
-_SEALED = re.compile(r"index\.json.*|vectors\.json.*|graph\.json.*|\.search/.+|\.state_.+"
-                     r"|backups/(auto_|prune_|rejected_).+")
-_DERIVED = re.compile(r"(\.search/.+|graph\.json|vectors\.json)(\.damaged-.+)?")
+_SEALED = re.compile(r"index\.json.*|vectors\.(json|f32).*|graph\.json.*|\.search/.+"
+                     r"|\.state_.+|backups/(auto_|prune_|rejected_).+")
+_DERIVED = re.compile(r"(\.search/.+|graph\.json|vectors\.(json|f32))(\.damaged-.+)?")
 _FOLDERS = ("store", "backups", "rooms", ".search")
 _LEFTOVER = re.compile(r"\..+\.(\d+)\.[0-9a-f]{8}\.tmp")
 
@@ -258,27 +258,6 @@ def _maybe_json(data: bytes) -> object:
         return None
 
 
-def _drop_vectors(store: FileStore, ids: Iterable[str]) -> None:
-    """Take the vectors of these memories out of the cache, on disk and in memory."""
-    if _is_archive(store):                         # its vectors go with their memories
-        return
-    store._vectors, gone = None, set(ids)
-    with contextlib.suppress(ValueError, LookupError, AttributeError, TypeError):
-        content = core.from_json(store.read("vectors.json") or b"{}")
-        kept = {i: vector for i, vector in content["vectors"].items() if i not in gone}
-        if len(kept) < len(content["vectors"]):
-            store.write("vectors.json", core.to_json({**content, "vectors": kept}))
-
-
-def _strangers(store: FileStore) -> list[str]:
-    """Return the ids in vectors.json that no record has."""
-    with contextlib.suppress(ValueError, LookupError, AttributeError, TypeError, OSError):
-        saved = core.from_json(core.unseal((store.root / "vectors.json").read_bytes(),
-                                           store.cipher))
-        return sorted(saved["vectors"].keys() - store._rows.keys())
-    return []
-
-
 def _keys(memory: HermesLite) -> list[bytes]:
     env, root = memory.config.env, memory.root
     own = env("HERMES_MASTER_KEY").encode() or core._read_key(root / ".master_key")
@@ -342,7 +321,7 @@ def scrub(memory: HermesLite, *, dry_run: bool = False) -> Scrubbed:
     with contextlib.nullcontext() if dry_run else store.transaction():
         if not dry_run:
             _remove(_leftovers(store.root))
-            _drop_vectors(store, [memory_id for memory_id, _ in changed])
+            store.drop_vectors([memory_id for memory_id, _ in changed])
             store.settle(rebuild=True)
         mine, left = {f"store/{memory_id}.md" for memory_id, _ in changed} | {"index.json"}, []
         for name, is_read in _change_files(store, "scrubbing files",
@@ -663,7 +642,7 @@ def restore(memory: HermesLite, file: str | os.PathLike, *, with_forgotten: bool
             store.put(each)
         for memory_id in removed:
             store.remove(memory_id, why=None)
-        _drop_vectors(store, [each.id for each in changed])
+        store.drop_vectors([each.id for each in changed])
         for name, data in missing.items():
             store.write(name, data) if _SEALED.fullmatch(name) else _write_plain(store, name, data)
     return replace(plan, before=before.relative_to(memory.root).as_posix())
@@ -860,11 +839,15 @@ def _purge(store: FileStore, ids: set[str]) -> tuple[list[str], list[str]]:
             return None if PurePosixPath(name).stem in ids else data
         if not any(memory_id.encode() in data for memory_id in ids) or _HOLDS_IDS.fullmatch(name):
             return data
+        if name == "vectors.f32":
+            return core.without_vectors(data, ids)
         if name != "vectors.json":
             raise ValueError("a file of somebody else holds it")
         content = core.from_json(data)
         vectors = {i: vector for i, vector in content["vectors"].items() if i not in ids}
-        return core.to_json({**content, "vectors": vectors})
+        marks = {i: mark for i, mark in content.get("marks", {}).items() if i in vectors}
+        return core.to_json({**content, **({"marks": marks} if marks else {}),
+                             "vectors": vectors})
 
     with store.transaction():
         _remove(_leftovers(store.root))
@@ -1249,9 +1232,8 @@ def _check_vectors(store: FileStore) -> Check:
         content = _maybe_json(store.read("vectors.json") or b"")
         if not isinstance(content, dict) or not isinstance(content.get("vectors"), dict):
             return Check("vectors", "fail", "vectors.json cannot be read", "reindex")
-        if _strangers(store):
-            return Check("vectors", "warn", f"{len(_strangers(store))} vectors have no memory",
-                         "reindex")
+        if strange := store.strange_vectors():
+            return Check("vectors", "warn", f"{len(strange)} vectors have no memory", "reindex")
     return Check("vectors", "ok", "the cache fits" if path.exists() else "there is no cache")
 
 
@@ -1373,8 +1355,8 @@ def _mends(store: FileStore, ids: list[str] | None) -> Iterator[tuple[str, Calla
         yield (f"remove {len(returned)} Markdown files of forgotten memories",
                lambda: _remove(returned))
     yield "fold the journal and make every index anew", lambda: store.settle(rebuild=True)
-    if ids is not None and _strangers(store):
-        yield "drop vectors without a memory", lambda: _drop_vectors(store, _strangers(store))
+    if ids is not None and store.strange_vectors():
+        yield "drop vectors without a memory", lambda: store.drop_vectors(store.strange_vectors())
 
 
 def reindex(memory: HermesLite) -> Done:
@@ -1382,10 +1364,12 @@ def reindex(memory: HermesLite) -> Done:
     store = _store(memory)
     with store.transaction():
         store.settle(rebuild=True)
-        if not _is_archive(store):
-            _drop_vectors(store, _strangers(store))
+        store.drop_vectors(store.strange_vectors())
         count = len(store)
-    return Done((f"indexed {count} memories",), warnings=tuple(memory._embed()))
+    failed = memory.embed_pending()
+    left = memory.vectors()["missing"]
+    return Done((f"indexed {count} memories",), warnings=tuple(failed) or ((
+        f"{left} vectors are still missing: another process makes them",) if left else ()))
 
 
 # =============================================================================

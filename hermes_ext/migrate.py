@@ -29,7 +29,7 @@ from hermes_lite import (ConfigError, DamagedData, FileStore, HermesLite, Operat
 __all__ = ["Migrated", "OPERATIONS", "migrate"]
 
 _CHUNK = 2_000
-_OF_FILES = ("index.json", "index.journal", "vectors.json", "graph.json", "tombstones.json",
+_OF_FILES = ("index.json", "index.journal", "vectors.json", "vectors.f32", "graph.json", "tombstones.json",
              "backups/tombstones.bak", ".search")
 
 
@@ -117,7 +117,7 @@ def _copy_vectors(source: Store, target: Store) -> int:
     """Put the vectors of a remote backend; local ones are made anew."""
     kind, count = source.vector_kind(), 0
     for chunk in source.vector_chunks(kind) if kind else ():
-        vectors = {name: chunk.get(name) for name in chunk.names()}
+        vectors = {name: chunk.pieces(name) for name in chunk.marks()}
         target.put_vectors(kind, vectors)
         count += len(vectors)
     return count

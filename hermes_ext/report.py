@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -54,6 +54,7 @@ class Report(_Record):
     file: str | None = None
 
     def markdown(self) -> Iterator[str]:
+        """Yield the lines of the report."""
         yield f"# Alerts since {self.since[:16].replace('T', ' ')} UTC: {self.total}"
         for name, alerts in self.groups:
             yield ""
@@ -89,7 +90,7 @@ def report(memory: HermesLite, *, since: str = "1d", by: str = "agent", tag: str
     known = {m.id for m in rows}
     others = [memory.store.get(i) for i in fired if i not in known]
     rows += [m for m in others if m is not None]
-    made = Report(iso(start), by, len(rows), others.count(None), _grouped(rows, fired, by),
+    made = Report(iso(start), by, len(rows), others.count(None), _grouped(memory, rows, fired, by),
                   str(target) if target else None)
     if target:
         write_atomic(target, ("\n".join(made.markdown()) + "\n").encode("utf-8", "replace"))
@@ -132,11 +133,11 @@ def _firings(memory: HermesLite) -> Iterator[dict]:
             yield row
 
 
-def _grouped(rows: list[Memory], fired: dict[str, dict[str, None]], by: str
-             ) -> tuple[tuple[str, tuple[Alert, ...]], ...]:
+def _grouped(memory: HermesLite, rows: list[Memory], fired: dict[str, dict[str, None]],
+             by: str) -> tuple[tuple[str, tuple[Alert, ...]], ...]:
     groups: dict[str, list[Alert]] = {}
     for row in rows:
-        alert = Alert(row.id, row.created_at, row.content, _score(row),
+        alert = Alert(row.id, row.created_at, row.content, _score(memory, row),
                       tuple(fired.get(row.id, ())))
         names = {"rule": alert.rules or ("no rule",), "tag": row.tags}.get(by) or (
             getattr(row, by, None) or f"no {by}",)
@@ -150,10 +151,13 @@ def _grouped(rows: list[Memory], fired: dict[str, dict[str, None]], by: str
         groups, key=lambda name: (-sizes[name], name)))
 
 
-def _score(memory: Memory) -> float:
-    kept = memory.meta.get("salience")
-    value = kept.get("score") if isinstance(kept, dict) else kept
-    return float(value) if isinstance(value, (int, float)) else float(memory.importance)
+def _score(memory: HermesLite, row: Memory) -> float:
+    """Return the salience as it is now, where a system counts one, else the importance."""
+    for each in memory._with("describe"):
+        row = each.describe(row)
+    kept = row.meta.get("salience")
+    value = kept.get("now", kept.get("score")) if isinstance(kept, Mapping) else None
+    return float(value) if isinstance(value, (int, float)) else float(row.importance)
 
 
 OPERATIONS = (

@@ -13,11 +13,13 @@ In config.yaml, each rule under a name that stays:
                     run: [python3, /opt/mail.py, legal]}
         crm:       {when: {anchor: status, from: draft, to: signed}, webhook: $CRM_URL}
 
-when     tag, anchor (a type in the memory's anchors) and score_above hold together. The score is
-         the salience where there is one, else the importance. `recalled_more_than` counts the
-         recalls that return this anchor's value within one day, week or month (UTC); `from` and
-         `to` a change of the value (status: of the memory's status, too). A value is known from
-         the first time that the rules see the memory, so a change made before is not seen.
+when     tag, anchor (a type that the system anchors finds) and score_above hold together. The
+         score is the salience as it is now where that system is on, else the importance.
+         `recalled_more_than` counts the recalls that return this anchor's value within one day,
+         week or month (UTC). `from` and `to`, one or both, are a change: of a status, also one
+         that a newer memory states about the same number, of the state of an action_item (open,
+         done), of the value of another type. A value is known from the first time that the
+         rules see the memory; a change made before that is not seen.
 run      a list: program and arguments, no shell; the memory comes as JSON on standard input, the
          rule's name as HERMES_RULE. Keys of this memory are not in its environment. It is killed
          after `timeout` seconds (10). In a command that a rule started no rule fires.
@@ -37,33 +39,27 @@ logs/rules.log and synced, then it acts: at most once. A kill in between loses t
 twice (the `cause` is the same), a line in a file not. A failure is a warning of the write.
 
 logs/rules.log (version 1), a JSON object a line: {"at", "cause", "rule", "id", "agent", "why"} for
-a claim, {"at", "cause", "did": {action: "ok" or what failed}} for its end. No text of a memory is in
-it; what was forgotten is only an id there, and its lines are taken out of .ics and .md again.
+a claim, {"at", "cause", "did": {action: "ok" or what failed}} for its end. No text of a memory is
+in it; what was forgotten is only an id there, and its lines are taken out of .ics and .md again.
 """
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import hmac
-import ipaddress
 import json
 import os
-import re
-import signal
-import socket
-import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta, timezone
 from pathlib import Path
-from urllib.parse import urlsplit
 
-from hermes_lite import (ConfigError, Event, FileLock, HermesError, HermesLite, Memory,
-                         MissingPackage, Operation, Param, Refused, RemoteError, StorageError,
-                         UsageError, _deep, _first_line, _known, _Record, _visible, append_bytes,
-                         from_json, iso, make_folder, parse_time, to_json, write_atomic)
+from hermes_lite import (ConfigError, Event, FileLock, HermesError, HermesLite, Memory, NotFound,
+                         Operation, Param, StorageError, UsageError, _deep, _first_line, _known,
+                         _Record, _visible, append_bytes, from_json, import_system, iso,
+                         make_folder, parse_time, to_json, write_atomic)
 
-__all__ = ["Firing", "OPERATIONS", "Overview", "Rule", "Rules", "ics_event", "system"]
+__all__ = ["Firing", "OPERATIONS", "Overview", "Rule", "Rules", "read_rule", "system"]
 
 _PERIODS = {"day": "%Y-%m-%d", "week": "%G-W%V", "month": "%Y-%m"}
 _WHEN = ("tag", "score_above", "anchor", "recalled_more_than", "per", "from", "to")
@@ -110,6 +106,7 @@ class Firing(_Record):
 
     @property
     def state(self) -> str:
+        """Return done, failed or interrupted."""
         if not self.did:
             return "interrupted"
         return "failed" if self.failures else "done"
@@ -174,24 +171,43 @@ def _form(text: object) -> str:
     return str(text).strip().lstrip("#").casefold()
 
 
+def _rows(memory: Memory, kind: str) -> list[Mapping[str, object]]:
+    """Return the anchors of one type as {type, value, …}, as their system keeps them in meta."""
+    kept = memory.meta.get("anchors")
+    rows = kept.get("values", ()) if isinstance(kept, Mapping) else ()
+    return [row for row in rows if isinstance(row, Mapping) and row.get("type") == kind]
+
+
 def anchors(memory: Memory, kind: str) -> tuple[str, ...]:
     """Return the values of one type of anchor; of `status` also the memory's own."""
-    kept = memory.meta.get("anchors")
-    rows = kept.get(kind, ()) if isinstance(kept, Mapping) else ()
-    rows = (rows,) if isinstance(rows, (str, Mapping)) else rows
-    values = [row.get("value") if isinstance(row, Mapping) else row for row in rows]
     own = (memory.status,) if kind == "status" and memory.status else ()
-    return tuple(dict.fromkeys(str(value) for value in (*own, *values) if value is not None))
+    return tuple(dict.fromkeys((*own, *(str(row.get("value")) for row in _rows(memory, kind)))))
 
 
-def score(memory: Memory) -> float:
-    """Return the salience where a system keeps one in meta, else the importance."""
-    kept = memory.meta.get("salience")
-    value = kept.get("score") if isinstance(kept, Mapping) else kept
-    return float(value) if isinstance(value, (int, float)) else float(memory.importance)
+def _states(memory: Memory, kind: str) -> dict[str, tuple[str | None, str]]:
+    """Return {what: (before, now)} of all that can change under one type of anchor.
+
+    An action item changes by its status, a status by its value; `before` is None where the
+    anchor does not say it.
+    """
+    own = {"": (None, memory.status)} if kind == "status" and memory.status else {}
+    for row in _rows(memory, kind):
+        value, before = str(row.get("value")), row.get("from")
+        before = None if before is None else str(before)
+        own[value if "status" in row else "value"] = before, str(row.get("status", value))
+    return own
 
 
-def _holds(rule: Rule, memory: Memory) -> str | None:
+def score(memory: HermesLite, row: Memory) -> float:
+    """Return the salience as it is now, where a system counts one, else the importance."""
+    for each in memory._with("describe"):
+        row = each.describe(row)
+    kept = row.meta.get("salience")
+    value = kept.get("now", kept.get("score")) if isinstance(kept, Mapping) else None
+    return float(value) if isinstance(value, (int, float)) else float(row.importance)
+
+
+def _holds(host: HermesLite, rule: Rule, memory: Memory) -> str | None:
     """Say why the plain conditions of a rule hold for a memory, or None."""
     when, why = rule.when, []
     if "tag" in when:
@@ -203,7 +219,7 @@ def _holds(rule: Rule, memory: Memory) -> str | None:
             return None
         why.append(f"anchor {when['anchor']}")
     if "score_above" in when:
-        if not (now := score(memory)) > when["score_above"]:
+        if not (now := score(host, memory)) > when["score_above"]:
             return None
         why.append(f"score {now:g} above {when['score_above']:g}")
     return ", ".join(why)
@@ -231,12 +247,16 @@ class Rules:
         files = {rule.name: rule for rule in self.rules if rule.append}
         for firing in self.log.firings() if files and why != "pruned" else ():
             if firing.id == memory.id and firing.rule in files:
-                _take_out(self.memory, files[firing.rule], firing)
+                import_system("actions").take_out(
+                    self.memory, files[firing.rule].append, firing.cause)
         if any(rule.changes for rule in self.rules):
             with self.log.locked():
                 known = self._known()
-                if any(values.pop(memory.id, None) for values in known.values()):
-                    self.memory.save_state("rules", known)
+                kept = {name: {mark: value for mark, value in values.items()
+                               if not mark.startswith(f"{memory.id} ")}
+                        for name, values in known.items()}
+                if kept != known:
+                    self.memory.save_state("rules", kept)
 
     def observe(self, event: Event) -> None:
         """Count a recall for the rules that ask how often; fire those that have enough."""
@@ -246,7 +266,8 @@ class Rules:
         with self.memory._mutex:
             found = [m for i in event.ids if (m := self.memory.store.get(i)) is not None]
         hits = {(rule.name, value): (rule, memory) for rule in rules for memory in reversed(found)
-                if _holds(rule, memory) for value in anchors(memory, rule.when["anchor"])}
+                if _holds(self.memory, rule, memory)
+                for value in anchors(memory, rule.when["anchor"])}
         if hits:
             self._act(self._counted(hits))
 
@@ -258,7 +279,8 @@ class Rules:
     def due(self, memory: Memory, *, dry_run: bool = False) -> list[tuple[Rule, Firing]]:
         """Claim and return what a memory makes fire; with *dry_run* nothing is claimed."""
         plain = [(rule, memory, memory.id, why) for rule in self.rules
-                 if not (rule.counts or rule.changes) and (why := _holds(rule, memory))]
+                 if not (rule.counts or rule.changes) and (
+                     why := _holds(self.memory, rule, memory))]
         changing = [rule for rule in self.rules if rule.changes and (
             "tag" not in rule.when or _form(rule.when["tag"]) in map(_form, memory.tags))]
         if not (plain or changing):
@@ -274,24 +296,24 @@ class Rules:
         return fired
 
     def _known(self) -> dict[str, dict[str, list]]:
-        """Return {rule: {memory id: [value, how often it changed]}}."""
+        """Return {rule: {memory id and what: [value, how often it changed]}}."""
         return {name: dict(values) for name, values in self.memory.state("rules").items()
                 if isinstance(values, dict)}
 
     def _changed(self, rule: Rule, memory: Memory, known: dict[str, dict[str, list]]
                  ) -> Iterator[tuple[Rule, Memory, str, str]]:
-        """Yield the cause when the value went from `from` to `to`; note the new value."""
-        values = known.setdefault(rule.name, {})
-        now = next(iter(anchors(memory, rule.when["anchor"])), None)
-        before, turns = values.get(memory.id, [now, 0])
-        if now is None:
-            return
-        values[memory.id] = [now, turns + (_form(now) != _form(before))]
-        wanted = [_form(rule.when.get("from", before)), _form(rule.when.get("to", now))]
-        if before is not None and _form(before) != _form(now) and (
-                [_form(before), _form(now)] == wanted):
-            yield rule, memory, f"{memory.id} {turns}", f"{rule.when['anchor']}: {wanted[0]} -> " \
-                                                         f"{wanted[1]}"
+        """Yield a cause for each value that went from `from` to `to`; note the new values."""
+        values, kind = known.setdefault(rule.name, {}), rule.when["anchor"]
+        for what, (said, now) in _states(memory, kind).items():
+            mark = f"{memory.id} {self.log.name(rule.name, what)}"
+            before, turns = values.get(mark, [said, 0])
+            now = _form(now)
+            values[mark] = [now, turns + (now != before)]
+            if before is None or (before := _form(before)) == now:
+                continue
+            if _form(rule.when.get("from", before)) == before and (
+                    _form(rule.when.get("to", now)) == now):
+                yield rule, memory, f"{mark} {turns}", f"{kind}: {before} -> {now}"
 
     def _counted(self, hits: Mapping[tuple[str, str], tuple[Rule, Memory]]
                  ) -> list[tuple[Rule, Firing]]:
@@ -335,26 +357,23 @@ class Rules:
     def _do(self, rule: Rule, firing: Firing, actions: Iterable[str]) -> Firing:
         """Do the actions of one firing; a failure is kept in the log, never raised."""
         did = dict(firing.did)
-        try:
-            memory = self.memory._get(firing.id)
-        except HermesError:
-            did, actions = dict.fromkeys(actions, "forgotten"), ()
         for name in actions:
             try:
-                _DOERS[name](self.memory, rule, firing, memory)
+                _do(self.memory, rule, firing, name)
                 did[name] = "ok"
+            except NotFound:
+                did[name] = "forgotten"
             except (HermesError, OSError) as problem:
                 did[name] = self.memory.redact(" ".join(str(problem).split()))[0][:300]
         self.log.end(firing.cause, did)
-        return Firing(firing.at, firing.rule, firing.id, firing.cause, firing.why, firing.agent, did)
+        return replace(firing, did=did)
 
     def check(self, *, dry_run: bool = False) -> list[Firing]:
         """Hold every memory against the rules; failures are in the firings, not raised."""
         self.memory.store.refresh()
-        fired = [pair for memory in list(self.memory.store)
-                 for pair in self.due(memory, dry_run=dry_run)]
         return [firing if dry_run else self._do(rule, firing, rule.actions)
-                for rule, firing in fired]
+                for memory in list(self.memory.store)
+                for rule, firing in self.due(memory, dry_run=dry_run)]
 
     def retry(self) -> list[Firing]:
         """Do again what failed, or was claimed more than its time-out and a minute ago."""
@@ -372,7 +391,7 @@ class Rules:
     def _is_young(self, firing: Firing, rule: Rule) -> bool:
         began = parse_time(firing.at)
         limit = timedelta(seconds=len(rule.actions) * rule.timeout + _GRACE)
-        return began is not None and timedelta(0) <= self.memory._clock() - began < limit
+        return began is not None and abs(self.memory._clock() - began) < limit
 
 
 # -- the log of firings -------------------------------------------------------
@@ -475,222 +494,29 @@ class Log:
             self._firings[key] = Firing(*(str(line.get(name, "")) for name in (
                 "at", "rule", "id", "cause", "why")), line.get("agent"))
         elif key in self._firings and isinstance(did, dict):
-            one = self._firings[key]
-            self._firings[key] = Firing(one.at, one.rule, one.id, key, one.why, one.agent, did)
+            self._firings[key] = replace(self._firings[key], did=did)
 
 
-# -- run ----------------------------------------------------------------------
+# -- what a firing does -------------------------------------------------------
 
 def _entry(memory: HermesLite, row: Memory) -> dict[str, object]:
     """Return a memory as it may leave: redacted once more, by today's rules."""
     return _deep(row.entry(), lambda text: memory.redact(text)[0])
 
 
-def _run_command(memory: HermesLite, rule: Rule, firing: Firing, row: Memory) -> None:
-    """Run the rule's command and wait for it; StorageError or Refused says what went wrong."""
-    keep = {name: value for name, value in os.environ.items()
-            if not name.endswith("_API_KEY") and not name.startswith("HERMES_MASTER_KEY")}
-    try:
-        child = subprocess.Popen(
-            rule.run, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            start_new_session=True, env={**keep, "HERMES_RULE": rule.name,
-                                         "HERMES_LITE_ROOT": str(memory.root)})
-    except (OSError, ValueError) as problem:
-        raise StorageError(f"{rule.run[0]} cannot be started: "
-                           f"{getattr(problem, 'strerror', None) or problem}") from None
-    try:
-        _, errors = child.communicate(to_json(_entry(memory, row)), timeout=rule.timeout)
-    except subprocess.TimeoutExpired:
-        raise Refused(f"{rule.run[0]} took more than {rule.timeout:g} s and was ended",
-                      "timeout") from None
-    finally:
-        _end(child)
-    if child.returncode:
-        said = memory.redact(errors[-2000:].decode("utf-8", "replace"))[0].strip()
-        if said:                                   # told to the caller, kept nowhere
-            memory.notices.append(f"{rule.run[0]} says: {said[-200:]}")
-        raise Refused(f"{rule.run[0]} ended with {child.returncode}", "failed")
-
-
-def _end(child: subprocess.Popen) -> None:
-    """End a child that is still there, with all that it started."""
-    if child.poll() is None:
-        with contextlib.suppress(OSError):
-            os.killpg(child.pid, signal.SIGKILL) if hasattr(os, "killpg") else child.kill()
-        child.wait()
-        child.stderr.close()
-
-
-# -- webhook ------------------------------------------------------------------
-
-def _post(memory: HermesLite, rule: Rule, firing: Firing, row: Memory) -> None:
-    """Send one firing; RemoteError for an answer above 299, Refused for the wrong address."""
-    url = memory.config.env(rule.webhook[1:]) if rule.webhook.startswith("$") else rule.webhook
-    if not url:
-        raise ConfigError(f"{rule.webhook} is not set; set it in the environment or in .env")
-    check_address(url, private=rule.private)
-    try:
-        import requests
-    except ImportError:
-        raise MissingPackage("webhooks need the package requests; run: pip install "
-                             "'hermes-lite[remote]'") from None
-    body = to_json({"rule": rule.name, "cause": firing.cause, "at": firing.at,
-                    "memory": _entry(memory, row)})
-    with requests.Session() as session:
-        session.trust_env = False                  # no proxy, and no password from .netrc
-        try:
-            answer = session.post(url, data=body, timeout=rule.timeout, allow_redirects=False,
-                                  stream=True, headers={"Content-Type": "application/json",
-                                                        "Idempotency-Key": firing.cause})
-            answer.close()
-        except (OSError, ValueError) as problem:   # requests derives its errors from these
-            raise RemoteError(f"{urlsplit(url).hostname} cannot be reached "
-                              f"({type(problem).__name__})") from None
-    if answer.status_code >= 300:
-        moved = "; redirects are not followed" if answer.status_code < 400 else ""
-        raise RemoteError(f"{urlsplit(url).hostname} answered {answer.status_code}{moved}")
-
-
-def check_address(url: str, *, private: bool = False) -> None:
-    """Refuse what is neither https nor this machine, or not public unless *private*.
-
-    No message shows more of a URL than its host: a path may be a secret.
-    """
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port or 443
-    except ValueError:
-        raise ConfigError("the webhook is no URL; give one such as https://example.com/hook"
-                          ) from None
-    if parts.scheme not in ("http", "https") or not host:
-        raise ConfigError("the webhook is no URL; give one such as https://example.com/hook")
-    if _is_here(host):
-        return
-    if parts.scheme != "https":
-        raise Refused(f"the webhook at {host} is not https; only this machine may be called by "
-                      "http", "not_https")
-    try:
-        found = {row[4][0] for row in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
-    except (OSError, UnicodeError):
-        raise RemoteError(f"{host} is not known to the network") from None
-    if not private and not all(ipaddress.ip_address(ip.partition("%")[0]).is_global
-                               for ip in found):
-        raise Refused(f"{host} is no public address; say `private: true` in the rule if it "
-                      "should be called", "private_address")
-
-
-def _is_here(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-# -- append -------------------------------------------------------------------
-
-def _append(memory: HermesLite, rule: Rule, firing: Firing, row: Memory) -> None:
-    """Write a firing's event or line into the rule's file, unless it is there already."""
-    path = _file_of(memory, rule)
-    folder = Path(os.path.realpath(path.parent))
-    inside = folder.is_relative_to(os.path.realpath(memory.root))
-    if inside and folder != Path(os.path.realpath(memory.root)):
-        raise ConfigError(f"append may not write into {folder.name}/, where the store's own files "
-                          "are; name a file in the data root or outside of it")
-    if not folder.is_dir():
-        raise ConfigError(f"append: there is no folder {folder}; create it")
-    with Log(memory).locked():
-        try:
-            old = path.read_bytes() if path.exists() else b""
-        except OSError as problem:
-            raise StorageError(f"cannot read {path}: {problem.strerror}") from None
-        if firing.cause.encode() in old:
-            return
-        if path.suffix.lower() == ".ics":
-            write_atomic(path, _calendar(old, ics_event(row, key=firing.cause, rule=rule.name,
-                                                        now=memory._clock()), path))
-        else:
-            line = f"- {row.created_at[:10]} {_one_line(row.content)} ^hermes-{firing.cause}\n"
-            append_bytes(path, (b"\n" if old and old[-1:] != b"\n" else b"")
-                         + line.encode("utf-8", "replace"))
-
-
-def _file_of(memory: HermesLite, rule: Rule) -> Path:
-    return memory.root / Path(rule.append).expanduser()
-
-
-def _take_out(memory: HermesLite, rule: Rule, firing: Firing) -> None:
-    """Take a firing's event or line out of the rule's file again."""
-    path, mark = _file_of(memory, rule), re.escape(firing.cause.encode())
-    event = rb"BEGIN:VEVENT\r?\n(?:(?!END:VEVENT).*\n)*?UID:%s@(?:.*\n)*?END:VEVENT\r?\n" % mark
-    line = rb"(?m)^.*\^hermes-%s\n" % mark
-    with Log(memory).locked(), contextlib.suppress(FileNotFoundError):
-        old = path.read_bytes()
-        new = re.sub(event if path.suffix.lower() == ".ics" else line, b"", old)
-        if new != old:
-            write_atomic(path, new)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", " ", text).split())
-
-
-_CALENDAR = b"BEGIN:VCALENDAR\r\nVERSION:2.0\r\nPRODID:-//hermes-lite//rules//EN\r\n"
-_CALENDAR_END = b"END:VCALENDAR"
-
-
-def _calendar(old: bytes, event: bytes, path: Path) -> bytes:
-    """Return the calendar with one more event before its end."""
-    old = old if old.strip() else _CALENDAR + _CALENDAR_END + b"\r\n"
-    head, end, tail = old.rpartition(_CALENDAR_END)
-    if not old.lstrip(b"\xef\xbb\xbf").startswith(b"BEGIN:VCALENDAR") or tail.strip() or not end:
-        raise Refused(f"{path.name} is no calendar; move it away or name another file",
-                      "no_calendar")
-    return head + event + end + b"\r\n"
-
-
-def ics_event(row: Memory, *, key: str, rule: str, now: datetime) -> bytes:
-    """Return a VEVENT of RFC 5545: an all-day event, CRLF, folded at 75 octets."""
-    day = _day(row)
-    text = re.sub(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", " ", row.content.replace("\r\n", "\n"))
-    lines = ["BEGIN:VEVENT", f"UID:{key}@hermes-lite",
-             f"DTSTAMP:{now.astimezone(timezone.utc):%Y%m%dT%H%M%SZ}",
-             f"DTSTART;VALUE=DATE:{day:%Y%m%d}",
-             f"DTEND;VALUE=DATE:{day + timedelta(days=1):%Y%m%d}",
-             f"SUMMARY:{_escaped(_first_line(text))}", f"DESCRIPTION:{_escaped(text)}",
-             f"CATEGORIES:{','.join(map(_escaped, (*row.tags, rule)))}", "END:VEVENT"]
-    return b"".join(_folded(line) for line in lines)
-
-
-def _day(row: Memory) -> datetime:
-    """Return the day a memory is about: deadline, expires_at, a date in it, or its own."""
-    dates = re.findall(r"(?<!\d)\d{4}[-/年]\d{1,2}[-/月]\d{1,2}(?!\d)", row.content)
-    for word in (*anchors(row, "deadline"), row.expires_at, *dates, row.created_at):
-        when = parse_time(re.sub(r"[年月]", "-", str(word)).rstrip("日号")) if word else None
-        if when:
-            return when
-    return datetime(1970, 1, 1, tzinfo=timezone.utc)
-
-
-def _escaped(text: str) -> str:
-    return re.sub(r"([\\;,])", r"\\\1", text).replace("\n", "\\n")
-
-
-def _folded(line: str) -> bytes:
-    """Cut a line at 75 octets, never inside a character; what follows starts with a blank."""
-    rows, row = [], b""
-    for char in line:
-        data = char.encode("utf-8", "replace")
-        if len(row) + len(data) > 75:
-            rows.append(row)
-            row = b" "
-        row += data
-    return b"\r\n".join([*rows, row]) + b"\r\n"
-
-
-_DOERS: dict[str, Callable[[HermesLite, Rule, Firing, Memory], None]] = {
-    "run": _run_command, "webhook": _post, "append": _append}
+def _do(memory: HermesLite, rule: Rule, firing: Firing, action: str) -> None:
+    """Do one action of a rule for one memory; an error says what went wrong."""
+    actions, row = import_system("actions"), memory._get(firing.id)
+    if action == "run":
+        actions.run(memory, rule.run, to_json(_entry(memory, row)), timeout=rule.timeout,
+                    rule=rule.name)
+    elif action == "webhook":
+        actions.post(memory, rule.webhook, {
+            "rule": rule.name, "cause": firing.cause, "at": firing.at,
+            "memory": _entry(memory, row)}, timeout=rule.timeout, private=rule.private)
+    else:
+        actions.append(memory, rule.append, row, cause=firing.cause,
+                       dates=anchors(row, "deadline"))
 
 
 # -- commands -----------------------------------------------------------------

@@ -112,6 +112,7 @@ class Salience:
 
     def rate(self) -> float:
         """Return lambda: the mean of what the pins imply, the given one while there are none."""
+        self.memory.store.refresh()
         rates = [rate for key, rate in (self._lessons() or {}).items()
                  if self.memory.store.get(key)]
         return math.fsum(rates) / len(rates) if rates else self.given

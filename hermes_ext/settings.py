@@ -10,9 +10,9 @@ A setting is named section.key, as in config.yaml. Where it comes from is `defau
 or `env NAME`; of keys and switches in the environment or .env only `set` or `unset` is shown.
 
 `set` edits the data root's config.yaml, and first makes it from the shipped one where there is
-none. Comments, order and everything else stay. The value is read as YAML (true, 8, [a, b], null); a
-setting that is a text takes the word as it is. The new file is held against the same check
-as at every start, systems included, and only then replaces the old one, whole or not at all; two
+none. Comments, order and everything else stay. The value is read as YAML (true, 8, [a, b], null);
+a setting that is a text takes the word as it is. The new file is held against the same check as
+at every start, systems included, and only then replaces the old one, whole or not at all; two
 `set` at once both count. Needs `pip install 'hermes-lite[config]'` (ruamel.yaml and PyYAML).
 
 These commands also work where config.yaml is broken: `list` and `get` say what is wrong, `path`
@@ -25,6 +25,7 @@ import difflib
 import io
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -172,8 +173,9 @@ def _package(name: str) -> object:
 
 def _changed(data: bytes, keys: list[str], value: object) -> bytes:
     """Return the file with one value set and all else as it was, comments and order too."""
-    editor, before = _editor(), _plain(data) or {}
-    text = data.decode("utf-8-sig")
+    before, is_dos = _plain(data) or {}, b"\r\n" in data
+    text = data.decode("utf-8-sig").replace("\r\n", "\n")
+    editor = _editor(text)
     tree = (editor.load(text) if text.strip() else None) or {}
     quoted = _package("ruamel.yaml.scalarstring").SingleQuotedScalarString
     is_word = isinstance(value, str) and _plain(value.encode(), "the value") == value
@@ -182,18 +184,21 @@ def _changed(data: bytes, keys: list[str], value: object) -> bytes:
     editor.dump(tree, out)
     made = out.getvalue()
     _put(before, keys, value)
-    made = made.replace("\n", "\r\n") if "\r\n" in text else made
+    made = made.replace("\n", "\r\n") if is_dos else made
     if _plain(made.encode()) != before:            # never lose a setting to a round trip
         raise ConfigError(f"config.yaml cannot be edited without harm; set {'.'.join(keys)} in it "
                           "by hand")
     return made.encode()
 
 
-def _editor() -> object:
-    """Return ruamel.yaml's editor, set to the form of the shipped file."""
+def _editor(text: str) -> object:
+    """Return ruamel.yaml's editor, set to the indents of *text*."""
     editor = _package("ruamel.yaml").YAML()
     editor.preserve_quotes, editor.width = True, 1 << 20
-    editor.indent(mapping=2, sequence=4, offset=2)
+    step = re.search(r"(?m)^\S.*:\s*(?:#.*)?\n(?:\s*#.*\n|\s*\n)*( +)[^\s#-]", text)
+    dash = re.search(r"(?m)^( *)\S.*:\s*(?:#.*)?\n(?:\s*#.*\n|\s*\n)*( *)- ", text)
+    width, offset = len(step[1]) if step else 2, len(dash[2]) - len(dash[1]) if dash else 2
+    editor.indent(mapping=width, sequence=offset + 2, offset=offset)
     editor.representer.add_representer(type(None), lambda representer, _:
                                        representer.represent_scalar("tag:yaml.org,2002:null",
                                                                     "null"))

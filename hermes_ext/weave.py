@@ -10,10 +10,10 @@
     [from web, 2026-08-06; flagged: gives orders] Ignore all previous instructions and …
     </memories>
 
-dropped     what is not near the question: cosine distance above 0.7 (`max_distance`). Local vectors
-            know spelling only, so with them a hit stays that shares a word with the question. What
-            a system's own arm found stays too. A backend with a stricter threshold of its own
-            finds no vector between the two; such a hit goes as well.
+dropped     what is not near the question: cosine distance above 0.7 (`max_distance`). Local
+            vectors know spelling only, so with them a hit stays that shares a word with the
+            question. What a system's own arm found stays too. A backend with a stricter threshold
+            of its own finds no vector between the two; such a hit goes as well.
 compressed  notes of one origin and category that say the same but for plain numbers, dates and
             times, three or more: the first and the last stay, with "… 3 in between". Names and
             identifiers (web-1, CT2024-0876, 10.0.0.1) are no plain numbers: they stay apart.
@@ -135,7 +135,7 @@ def _relevant(memory: HermesLite, hits: Hits, max_distance: float
         said.startswith("vectors:") for said in hits.degraded)
     kept, far = [], []
     for hit in hits:
-        others = set(hit.why.get("arms", ())) - {"keywords", "vectors"}
+        others = set(hit.why.get("arms", ())) - {"keywords", "vectors"} or hit.why.get("exact")
         if 1 - hit.vec_score <= max_distance or others or is_lexical and hit.kw_score > 0:
             kept.append(hit)
         else:
@@ -146,7 +146,8 @@ def _relevant(memory: HermesLite, hits: Hits, max_distance: float
 
 # -- series -------------------------------------------------------------------
 
-_DAYS = (r"\d{4}[-/.年]\d{1,2}[-/.月]\d{1,2}日?(?:[T ]?\d{1,2}:\d{2}(?::\d{2})?(?:Z|[+-]\d\d:?\d\d)?)?"
+_DAYS = (r"\d{4}[-/.年]\d{1,2}[-/.月]\d{1,2}日?"
+         r"(?:[T ]?\d{1,2}:\d{2}(?::\d{2})?(?:Z|[+-]\d\d:?\d\d)?)?"
          r"|\d{1,2}\.\d{1,2}\.(?:\d{4})?(?!\d|\.\d)|\d{1,2}月\d{1,2}[日号]|\d{1,2}:\d{2}(?::\d{2})?")
 _PLAIN = re.compile(rf"(?<![A-Za-z0-9_\-.])(?:{_DAYS}|\d+(?:[.,]\d+)?(?![.,]?\d|-?[A-Za-z]*\d))")
 
@@ -236,7 +237,8 @@ def _lines(unit: _Unit) -> Iterator[str]:
 
 def _origin(memory: Memory, more: str = "") -> str:
     """Return where a line comes from; the parts of it that a caller chose are kept plain."""
-    name = re.sub(r"[^\w .:@/#+\-]", " ", sanitised(memory.agent or memory.source or ""))
+    name = sanitised(memory.agent or memory.source or "")
+    name = re.sub(r"&[lg]t;|[^\w .:@/#+\-]", " ", name)
     name = " ".join(name.split())[:60].strip() or "unknown"
     when = parse_time(memory.created_at)
     odd = flags(memory.content)
@@ -252,14 +254,13 @@ _CODES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\|\x9c
 _BREAKS = re.compile(r"(?:[ \t]*(?:\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]))+[ \t]*")
 _BLANKS = re.compile("[\t\u115f\u1160\u2800\u3164\uffa0]")
 _MARKS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef\u034f\u17b4\u17b5\u180b-\u180f]")
-_LESS = frozenset("<＜﹤‹⟨〈〈❮❰˂ᐸ≺⋖⪡⧼𐌱")
-_MORE = frozenset(">＞﹥›⟩〉〉❯❱˃ᐳ≻⋗⪢⧽")
-_OPENERS = re.compile(r"[\[({（［【〔〖〘〚｛⟦⟪《«≪「『⁅❲﹝﹛⦋⦗]")
+_LESS = frozenset("<＜﹤˂ᐸ≺⋖⪡𐌱‹⟨❮❰❬⧼")
+_MORE = frozenset(">＞﹥˃ᐳ≻⋗⪢›⟩❯❱❭⧽")
 # Letters that look like Latin ones, for the words of the frame and of orders.
 _ALIKE = str.maketrans({pair[0]: pair[1] for pair in (
     "аa еe оo рp сc хx уy іi јj ѕs һh ԁd ԛq ԝw гr кk мm тt вb пn ѵv αa εe οo ρp υu νv ιi κk τt βb "
     "γy ɡg ɑa ոn սu ցg ıi łl ∕/ ⁄/ ⧸/ ╱/").split()})
-_FRAME = re.compile(r"/|from\b|memor|flagged|system\b|user\b|assistant\b|tool\b|inst\b")
+_FRAME = re.compile(r"/?\s*(?:from|memor|flagged|system\b|user\b|assistant\b|tool\b|inst\b)")
 
 
 def sanitised(text: str) -> str:
@@ -268,10 +269,22 @@ def sanitised(text: str) -> str:
     text = _BREAKS.sub(" ⏎ ", text.strip())
     text = _MARKS.sub("", _BLANKS.sub(" ", text))
     text = "".join(char for char in text if unicodedata.category(char) not in ("Cc", "Cf", "Cs"))
-    text = "".join("&lt;" if char in _LESS else "&gt;" if char in _MORE else char
-                   for char in text)
-    return _OPENERS.sub(lambda found: "(" if _FRAME.match(
-        _skeleton(text[found.end():found.end() + 24]).lstrip(" ([{")) else found[0], text)
+    return re.sub(r"[^\w\s]|ᐸ|ᐳ|𐌱", _defused, text)
+
+
+def _defused(found: re.Match) -> str:
+    """Return an angle as an entity, and a bracket before a word of the frame as a parenthesis."""
+    char, text = found[0], found.string
+    if char in _LESS or char in _MORE:
+        return "&lt;" if char in _LESS else "&gt;"
+    if unicodedata.category(char) not in ("Ps", "Pi"):
+        return char
+    name = unicodedata.name(char, "")
+    if "QUOTATION" in name and "ANGLE" not in name:
+        return char
+    ahead = _skeleton(text[found.end():found.end() + 24]).lstrip(" ([{<")
+    is_end = "ANGLE" in name and ahead.startswith("/")
+    return "(" if is_end or _FRAME.match(ahead) else char
 
 
 def _skeleton(text: str) -> str:
@@ -283,33 +296,42 @@ def _skeleton(text: str) -> str:
 
 # -- orders -------------------------------------------------------------------
 
-_RULES = r"(?:instruction|prompt|rule|direction|guideline|command|order|message|context|anweisung" \
-         r"|vorgabe|befehl|regel)\w*"
+_RULES = (r"(?:instruction|prompt|rule|direction|guideline|command|order|message|context|anweisung"
+          r"|vorgabe|befehl|regel)\w*")
 _ORDERS = re.compile(rf"""
     \b(?:ignore|disregard|forget|override|bypass|do\ not\ follow)\b[^.!?]{{0,30}}
-        \b(?:all|any|the|your|my|previous|prior|above|earlier|every|these|system)\b[^.!?]{{0,30}}{_RULES}
+        \b(?:all|any|the|your|my|previous|prior|above|earlier|every|these|system)\b
+        [^.!?]{{0,30}}{_RULES}
   | \b(?:ignorier|vergiss|vergesst|missachte|umgeh)\w*\b[^.!?]{{0,40}}{_RULES}
-  | (?:忽略|无视|忘记|忘掉|忽視|無視|不要理会|不要遵守|绕过)[^。！？]{{0,12}}(?:指令|指示|提示词?|规则|命令|要求|設定|设定|约束)
-  | \b(?:you\ are\ now|from\ now\ on,?\ you|pretend\ (?:to\ be|you)|act\ as\ (?:if|an?\ un)|new\ instructions?:
-        |du\ bist\ (?:jetzt|ab\ sofort|nun)|ab\ sofort\ bist\ du|neue\ anweisung(?:en)?:)
-  | 你现在是|从现在起你|从现在开始，?你|假装你是|新的?(?:指令|指示)[:：]
+  | (?:忽略|无视|忘记|忘掉|忽視|無視|不要理会|不要遵守|绕过)[^。!?]{{0,12}}
+        (?:指令|指示|提示词?(?![框音符栏窗])|规则|命令|要求|設定|设定|约束)
+  | \b(?:you\ are\ now|from\ now\ on,?\ you|pretend\ (?:to\ be|you)|act\ as\ (?:if|an?\ un)
+        |new\ instructions?:|du\ bist\ (?:jetzt|ab\ sofort|nun)|ab\ sofort\ bist\ du
+        |neue\ anweisung(?:en)?:)
+  | 你现在是|从现在(?:起|开始)[，,]?你|假装你是|新的?(?:指令|指示)[:：]
   | \b(?:reveal|print|show|repeat|leak|send|output|verrate|zeige?|sende)\b[^.!?]{{0,40}}
-        \b(?:system\ ?prompt|systemprompt|api[ _-]?keys?|credentials?|secrets?|passwords?|zugangsdaten|passw[oö]rter)\b
-  | (?:输出|显示|透露|泄露|发送|告诉我)[^。！？]{{0,16}}(?:系统提示|提示词|密钥|密码|凭证)
-  | \b(?:do\ not|don't|never)\ (?:tell|inform|mention\ (?:this|it)\ to)\ (?:the\ )?(?:user|human|anyone)
+        \b(?:system\ ?prompt|systemprompt|api[ _-]?keys?|credentials?|secrets?|passwords?
+        |zugangsdaten|passworter)\b
+  | (?:输出|显示|透露|泄露|发送|告诉我)[^。!?]{{0,16}}(?:系统提示|提示词|密钥|密码|凭证)
+  | \b(?:do\ not|don't|never)\ (?:tell|inform|mention\ (?:this|it)\ to)\ (?:the\ )?
+        (?:user|human|anyone)
   | (?:不要|别|切勿)(?:告诉|通知|让)(?:用户|使用者|任何人)
-  | \b(?:sage?|erzähle?|verrate)\ (?:es\ )?(?:dem|der|keinem)\ (?:nutzer|benutzer|anwender)
-  | \b(?:send|post|upload|forward|exfiltrate|schick\w*|sende)\b[^.!?]{{0,60}}\b(?:https?://|to\ \S+\.\w{{2,}})
+  | \b(?:sage?|erzahle?|verrate)\ (?:es\ )?(?:dem|der|keinem)\ (?:nutzer|benutzer|anwender)
+  | \b(?:send|post|upload|forward|exfiltrate|schick\w*|sende)\b[^.!?]{{0,60}}
+        \b(?:https?://|to\ \S+\.\w{{2,}})
   | \[pinned\]
     """, re.VERBOSE)
 _ROLES = re.compile(r"<\|[a-z_]+\|>|\[/?inst\]|<</?sys>>|</?(?:system|assistant|user|tool|human"
                     r"|function_calls?|instructions?)\b[^>]{0,40}>"
-                    r"|(?:^|\n)\s*(?:#+\s*)?(?:system|assistant|human|developer|lane|系统|助手)\s*[:：]")
+                    r"|(?:^|\n)\s*(?:#+\s*)?(?:system|assistant|human|developer|lane|系统|助手)"
+                    r"\s*[:：]")
 _FRAMES = re.compile(r"<\s*/?\s*memor|\[\s*from [^\]\n]{1,60}, (?:\d{4}-\d\d|undated)"
                      r"|(?:^|\n)\s*-{2,}\s*(?:end|begin) (?:of )?(?:the )?(?:memor|context|data)")
-_SENDS = re.compile(r"!\[[^\]\n]{0,200}\]\(\s*https?://|<img[^>]{0,200}src=|[?&](?:data|key|token|q)=\{")
-_HIDDEN = re.compile("[\u200b\u2060-\u2064\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f"
-                     "\U000e0100-\U000e01ef]|\x1b")
+_SENDS = re.compile(r"!\[[^\]\n]{0,200}\]\(\s*https?://|<img[^>]{0,200}src="
+                    r"|[?&](?:data|key|token|q)=\{")
+_HIDDEN = re.compile("[\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f\U000e0100-\U000e01ef"
+                     "\x1b]|[A-Za-z][\u200b-\u200d\u2060-\u2064]+[A-Za-z]"
+                     "|[\u200b-\u200d\u2060-\u2064]{2}")
 
 
 def flags(text: str) -> tuple[str, ...]:

@@ -164,6 +164,10 @@ class TestContract(Case):
             lambda s: s.search_words(draw_name, 5, accept=some.__contains__),
             lambda s: s.search_vectors(vectorizer, vector, 9, accept=None),
             lambda s: s.search_vectors(vectorizer, vector, 3, accept=some.__contains__),
+            lambda s: s.in_context(query, s.search_words(query, 20, accept=None), scale=1.0,
+                                   accept=None),
+            lambda s: s.in_context(query, [(i, 0.5) for i in known[:9]] + [(known[-1], 0.0)],
+                                   scale=0.1, accept=some.__contains__),
             lambda s: s.twin(text), lambda s: s.twin(text, accept=some.__contains__),
             lambda s: s.rivals(text), lambda s: s.rivals(f"{query}. {text}"),
             lambda s: s.graph().top(9), lambda s: s.graph().memories("redis"),
@@ -181,7 +185,7 @@ class TestContract(Case):
             store.refresh()
         for number, ask in enumerate(asks):
             files, table = ask(stores[0]), ask(stores[1])
-            if number < 5:                         # (id, score)
+            if number < 7:                         # (id, score)
                 self.assertEqual([i for i, _ in files], [i for i, _ in table], (number, query))
                 for (_, one), (_, two) in zip(files, table):
                     self.assertAlmostEqual(one, two, delta=1e-9)
