@@ -37,5 +37,6 @@ CONTENTS: dict[str, dict[str, str]] = {
     "shell": {"shell": "type commands one after the other"},
     "settings": {"config": "list, get or set a setting, or show where they stand"},
     "archive": {},                                 # a store: storage.backend in config.yaml
+    "buffer": {"buffer": "show what the short-term buffer holds"},
     "migrate": {"migrate": "move all memories into the archive, or back into files"},
 }

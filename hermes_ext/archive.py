@@ -809,6 +809,10 @@ class ArchiveStore:
             with self.transaction():               # brings the indexes up to this config
                 pass
 
+    def version(self) -> object:
+        """Return a value that changes when another process has written."""
+        return id(self._db()), self._row("PRAGMA data_version")[0]
+
     def settle(self, *, rebuild: bool = False) -> None:
         """Bring what is fresh into the tables; *rebuild* makes every index anew."""
         with self.transaction():
