@@ -15,7 +15,7 @@ Chapters, each using only those above it:
      2 Records        Memory, Remembered, Hit, Fact, Digest, Pruned; ids; time
      3 Config         DEFAULTS, Config, load_config, find_root
      4 Text           redact; tokenize_terms; normalise, similarity, DuplicateIndex,
-                      differs_in_fact, find_conflicts
+                      differs_in_fact, find_conflicts, ConflictIndex
      5 Files          write_atomic, FileLock, Cipher, get_encryption
      6 Keyword index  bm25, BM25Index
      7 Vectors        LocalHashVectorizer, SparseIndex; JinaVectorizer,
@@ -3770,6 +3770,13 @@ class _Parts(dict[int, float]):
 _parts = functools.lru_cache(8)(_Parts)      # the same table until the mean length changes
 
 
+def _shared(sums: Mapping[int, float], docs: array[int]) -> Iterable[int]:
+    """Return the notes of *sums* that are in an ascending list; the cost follows the fewer."""
+    if len(sums) * 10 > len(docs):
+        return sums.keys() & docs
+    return [doc for doc in sums if _place(docs, doc) >= 0]
+
+
 class _Find:
     """One search over the terms of a query; results are (score, document)."""
 
@@ -3799,23 +3806,27 @@ class _Find:
         that the terms to come can give, no new note is let in; and once few notes are left, what
         the last and longest lists add is counted in the notes instead."""
         terms = sorted(self.terms, key=lambda term: -term.weight)
-        top, parts, lengths = self.top, self.parts, self.lengths
-        shortest = parts[self.index._shortest]
-        caps = [term.weight * (self.index.k1 + 1 if term.pairs else shortest) for term in terms]
+        parts, lengths, shortest = self.parts, self.lengths, self.parts[self.index._shortest]
+        caps = [term.weight * (parts.part(max(term.pairs[1::2]), self.index._shortest)
+                               if term.pairs else shortest) for term in terms]
         rests = [*accumulate(reversed(caps), initial=0.0)][::-1]    # the most that terms[i:] give
         sums: dict[int, float] = {}
-        is_open = True
+        is_open, read, known, ask_at = True, 0, 0.0, 0.7 * rests[0]
         for term, rest in zip((*terms, None), rests):
-            if len(sums) >= k and (term is None or len(term.docs) > 200):
-                floor = self.kth(sums, k)
-                is_open = is_open and floor <= rest * top * _SLACK
+            ahead = math.inf if term is None else len(term.docs)
+            if len(sums) >= k and ahead > 200 and (read > 2 * len(sums) or ahead > len(sums)):
+                read, good = 0, self.best_so_far(sums, k)    # it looks at each: not too often
+                if is_open and ahead > 100 * k and rest < ask_at and len(good) == k:
+                    known, ask_at = min(self.score(doc) for _, doc in good), 0.7 * rest
+                floor = max(known, good[-1][0] if len(good) == k else 0.0) / self.top / _SLACK
+                is_open = is_open and floor <= rest
                 if not is_open:
-                    least = floor / top / _SLACK - rest
-                    sums = {doc: total for doc, total in sums.items() if
-                            total * shortest >= least and total * parts[lengths[doc]] >= least}
-            if term is None or (not is_open and len(sums) * 300 < len(term.docs)):
+                    sums = {doc: total for doc, total in sums.items() if total * shortest >= (
+                        floor - rest) and total * parts[lengths[doc]] >= floor - rest}
+            if term is None or (not is_open and len(sums) * 300 < ahead):
                 break
             self.gather(term, sums, is_open)
+            read += ahead
         return self.rescored(sums, rest, k)
 
     def gather(self, term: _Term, sums: dict[int, float], is_open: bool) -> None:
@@ -3826,23 +3837,26 @@ class _Find:
                 sums[doc] = get(doc, 0.0) + weight
             several = zip(docs, pairs[1::2])
         else:
-            for doc in sums.keys() & term.docs:
+            for doc in _shared(sums, term.docs):
                 sums[doc] += weight
-            several = ((doc, pairs[2 * bisect_left(docs, doc) + 1]) for doc in sums.keys() & docs)
+            several = ((doc, pairs[2 * bisect_left(docs, doc) + 1]) for doc in _shared(sums, docs))
         for doc, tf in several:
             length = self.lengths[doc]
             sums[doc] += weight * (self.parts.part(tf, length) / self.parts[length] - 1)
 
-    def kth(self, sums: dict[int, float], k: int) -> float:
-        """A score that *k* accepted notes have reached; 0 when there are not so many."""
+    def best_so_far(self, sums: dict[int, float], k: int) -> list[tuple[float, int]]:
+        """The *k* accepted notes of the highest sums, best first; fewer when there are no more.
+
+        What they score in all, as `score` tells, is a floor that the k-th best surely reaches.
+        """
         parts, lengths, take = self.parts, self.lengths, 4 * k
         while True:
             least = heapq.nlargest(take, sums.values())[-1]
             some = sorted(((total * parts[lengths[doc]], doc)
                            for doc, total in sums.items() if total >= least), reverse=True)
-            good = [*islice((score for score, doc in some if self.is_accepted(doc)), k)]
+            good = [*islice((row for row in some if self.is_accepted(row[1])), k)]
             if len(good) == k or take >= len(sums):
-                return good[-1] if len(good) == k else 0.0
+                return good
             take *= 8
 
     def rescored(self, sums: dict[int, float], rest: float, k: int) -> list[tuple[float, int]]:
@@ -4402,6 +4416,13 @@ def unit_vector(values: Any, dimension: int | None) -> array[float] | None:
     return array("f", [x / length for x in values])
 
 
+class VectorKind(NamedTuple):
+    """Whose vectors a store holds: those of another backend or model are never compared."""
+    name: str
+    model: str
+    dimension: int | None
+
+
 class VectorCache:
     """Dense vectors by memory id, all of one backend, model and dimension; never mixed.
 
@@ -4520,10 +4541,13 @@ class VectorCache:
     def take(self, other: "VectorCache", names: Iterable[str]) -> None:
         """Copy those of *names* that *other* has."""
         for name in names:
-            if (vector := other.get(name)) is not None:
-                size = other.dimension
-                self.put(name, [vector[i:i + size] for i in range(0, len(vector), size)],
-                         mark=other._marks[name])
+            if other.get(name) is not None:
+                self.put(name, other.pieces(name), mark=other._marks[name])
+
+    def pieces(self, name: str) -> list[array[float]]:
+        """Return the vectors of a text, one a piece."""
+        rows, size = self.get(name), self.dimension
+        return [rows[i:i + size] for i in range(0, len(rows), size)]
 
     def missing(self, names: Iterable[str]) -> list[str]:
         """Return those of *names* without a vector, in their order."""
@@ -4958,6 +4982,8 @@ class Store(Protocol):
     cipher: Cipher | None
     progress: Callable[[str, int, int], None] | None
 
+    def ids(self) -> Iterable[str]: ...
+    def text(self, memory_id: str) -> str | None: ...
     def get(self, memory_id: str) -> Memory | None: ...
     def __iter__(self) -> Iterator[Memory]: ...
     def __len__(self) -> int: ...
@@ -4979,7 +5005,13 @@ class Store(Protocol):
     def search_vectors(self, vectorizer: Vectorizer, query: Vector, k: int, *,
                        accept: Callable[[str], bool] | None) -> list[tuple[str, float]]: ...
     def missing_vectors(self, vectorizer: Vectorizer) -> list[str]: ...
+    def strange_vectors(self) -> list[str]: ...
+    def drop_vectors(self, ids: Iterable[str]) -> None: ...
     def put_vectors(self, vectorizer: Vectorizer, vectors: Mapping[str, Vector]) -> None: ...
+    def vector_kind(self) -> VectorKind | None: ...
+    def vector_chunks(self, kind: VectorKind) -> Iterable[VectorCache]: ...
+    def tombs(self) -> tuple[str, dict[str, dict[str, str]]]: ...
+    def set_tombs(self, key: str, tombs: Mapping[str, Mapping[str, str]]) -> None: ...
     def twin(self, text: str, *, accept: Callable[[str], bool] | None = None
              ) -> str | None: ...
     def tagged(self, tags: Sequence[str]) -> list[str]: ...
@@ -5258,6 +5290,12 @@ def tomb_mark(key: str, text: str) -> str:
                     hashlib.sha256).hexdigest()[:40]
 
 
+def tombs_file(key: str, tombs: Mapping[str, Mapping[str, str]]) -> bytes:
+    """Return the bytes of tombstones.json, version 1, with a checksum."""
+    body = {"version": 1, "key": key, "tombstones": tombs}
+    return to_json({**body, "crc": zlib.crc32(to_json(body))}) + b"\n"
+
+
 class GramIndex(SparseIndex):
     """The local vectors of all memories: what is added is a text."""
     _local = LocalHashVectorizer()
@@ -5523,6 +5561,17 @@ class FileStore:
             write_atomic(self.root / "tombstones.json", self._tombs_file())
         return tomb_mark(self._tomb_key, text)
 
+    def tombs(self) -> tuple[str, dict[str, dict[str, str]]]:
+        """Return the key and {mark: {id, why, at}} of all that was forgotten."""
+        self._find_tomb_key()
+        return self._tomb_key, dict(self._tombs)
+
+    def set_tombs(self, key: str, tombs: Mapping[str, Mapping[str, str]]) -> None:
+        """Take over the tombstones of another store, and their key, in place of any here."""
+        self._tomb_key, self._tombs = key, {mark: dict(tomb) for mark, tomb in tombs.items()}
+        self._gone.update(tomb["id"] for tomb in tombs.values())
+        self._save_tombs()
+
     def _find_tomb_key(self) -> None:
         """Read the key where another process has made it since index.json was read."""
         if not self._tomb_key:
@@ -5531,8 +5580,7 @@ class FileStore:
             self._tombs.update(here)
 
     def _tombs_file(self) -> bytes:
-        body = {"version": 1, "key": self._tomb_key, "tombstones": self._tombs}
-        return to_json({**body, "crc": zlib.crc32(to_json(body))}) + b"\n"
+        return tombs_file(self._tomb_key, self._tombs)
 
     def _save_tombs(self) -> None:
         """Write the tombstones twice, so that losing one file brings nothing back."""
@@ -5621,12 +5669,24 @@ class FileStore:
             with contextlib.suppress(Locked, StorageError), self.transaction():
                 self._save_vectors()
 
+    def vector_kind(self) -> VectorKind | None:
+        """Return whose dense vectors vectors.json holds; None when there are none."""
+        with contextlib.suppress(ValueError, LookupError, AttributeError, TypeError):
+            content = from_json(self.read("vectors.json") or b"{}")
+            if content["backend"] != "local":
+                return VectorKind(content["backend"], content["model"], content["dimension"])
+        return None
+
+    def vector_chunks(self, kind: VectorKind) -> Iterable[VectorCache]:
+        """Return the vectors of this kind, in one piece."""
+        return [self._cache(kind)]
+
     def _text_mark(self, memory_id: str) -> int:
         """Return the crc32 of a memory's text as it stands in its row: is it still that one?"""
         row = self._rows[memory_id]
         return zlib.crc32(row[:row.index(b'", "category": ')]) or 1
 
-    def _cache(self, vectorizer: Vectorizer) -> VectorCache:
+    def _cache(self, vectorizer: Vectorizer | VectorKind) -> VectorCache:
         """Return the cache of this model, with what other processes have written to it."""
         cache, model = self._vectors, (vectorizer.name, vectorizer.model)
         seen = _stamp(self.root / "vectors.json"), _stamp(self.root / "vectors.f32")

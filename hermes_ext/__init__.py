@@ -37,5 +37,7 @@ CONTENTS: dict[str, dict[str, str]] = {
     "audit": {"audit": "list or verify the log of who did what"},
     "shell": {"shell": "type commands one after the other"},
     "settings": {"config": "list, get or set a setting, or show where they stand"},
-    "archive": {"migrate": "move all memories into the archive, or back into files"},
+    "archive": {},                                 # a store: storage.backend in config.yaml
+    "buffer": {"buffer": "show what the short-term buffer holds"},
+    "migrate": {"migrate": "move all memories into the archive, or back into files"},
 }

@@ -29,10 +29,9 @@ import functools
 import heapq
 import json
 import os
+import shutil
 import sqlite3
-import struct
 import sys
-import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -45,9 +44,10 @@ from hermes_lite import (Config, ConfigError, DamagedData, FileStore, Locked, Me
                          Param, Refused, StorageError, UsageError, VectorCache, Vectorizer,
                          from_json, is_safe_id, make_folder, normalise, redact, set_aside,
                          to_json, utc_now)
+from hermes_ext import archive_rescue
 from hermes_ext.archive_search import SCHEMA, TAIL, Graph, SearchTables
 
-__all__ = ["ArchiveStore", "FILE", "OPERATIONS", "migrate", "open_store"]
+__all__ = ["ArchiveStore", "FILE", "open_store"]
 
 T = TypeVar("T")
 FILE, _VERSION = "memory_archive.db", 1
@@ -55,7 +55,8 @@ _DAILY = 32_000_000                  # bytes of records; above, no copy is made 
 _CHUNK = 4_096                       # rows read at a time
 
 # memory: seq is the order of storing, doc the number in the search indexes, mark the digest of
-# its facts (a duplicate has the same), entry the record as in index.json.
+# its facts (a duplicate has the same), entry the record as in index.json. vector: the pieces of a
+# text as float32; pending: who has none yet, where there are any at all.
 _SCHEMA = """
 CREATE TABLE memory (seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,
                      doc INTEGER NOT NULL UNIQUE, mark BLOB NOT NULL, accesses INTEGER NOT NULL,
@@ -65,11 +66,12 @@ CREATE INDEX memory_made ON memory (made);
 CREATE INDEX memory_mark ON memory (mark);
 CREATE INDEX memory_accesses ON memory (accesses) WHERE accesses > 0;
 CREATE INDEX memory_long ON memory (doc) WHERE long;
-CREATE TABLE tag (tag TEXT, seq INTEGER REFERENCES memory ON DELETE CASCADE,
-                  PRIMARY KEY (tag, seq)) WITHOUT ROWID;
+CREATE TABLE tag (tag TEXT, at INTEGER, seq INTEGER REFERENCES memory ON DELETE CASCADE,
+                  PRIMARY KEY (tag, at, seq)) WITHOUT ROWID;
 CREATE INDEX tag_seq ON tag (seq);
 CREATE TABLE vector (seq INTEGER PRIMARY KEY REFERENCES memory ON DELETE CASCADE,
                      data BLOB NOT NULL);
+CREATE TABLE pending (seq INTEGER PRIMARY KEY REFERENCES memory ON DELETE CASCADE);
 CREATE TABLE tomb (mark TEXT PRIMARY KEY, id TEXT NOT NULL, why TEXT NOT NULL, at TEXT NOT NULL);
 CREATE INDEX tomb_id ON tomb (id);
 CREATE TABLE fact (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -110,17 +112,24 @@ def _made(db: sqlite3.Connection) -> sqlite3.Connection:
     return db
 
 
+def _is_sound(path: Path) -> bool:
+    """Ask SQLite whether a file is whole; reads all of it."""
+    try:
+        with contextlib.closing(_connect(f"file:{quote(str(path))}")) as db:
+            return db.execute("PRAGMA integrity_check(1)").fetchone() == ("ok",)
+    except sqlite3.Error:
+        return False
+
+
 def _whole(text: str) -> str:
     """Replace lone surrogates, which SQLite does not take as text."""
     return text.encode("utf-8", "replace").decode()
 
 
-def _tag(tag: str) -> str:
-    return _whole(normalise(tag))
-
-
-def _model(vectorizer: Vectorizer) -> str:
-    return f"{vectorizer.name}/{vectorizer.model}"
+def _seconds(created_at: str) -> int:
+    """Return a time as seconds since 1970; one that cannot be read is before all others."""
+    moment = core.parse_time(created_at)
+    return int(moment.timestamp()) if moment else -1
 
 
 def _floats(data: bytes) -> array:
@@ -147,7 +156,7 @@ def _mended(method: Callable[..., T]) -> Callable[..., T]:
 class ArchiveStore:
     """Memories in one SQLite file; the head of this module says what it promises."""
     write, read, holding = FileStore.write, FileStore.read, FileStore.holding
-    describe_rooms, sizes = FileStore.describe_rooms, FileStore.sizes
+    describe_rooms = FileStore.describe_rooms
     _from_mirror, _from_backup = FileStore._from_mirror, FileStore._from_backup
     _read_backup, _drop_old_backups = FileStore._read_backup, FileStore._drop_old_backups
     cipher = None
@@ -192,6 +201,8 @@ class ArchiveStore:
         """Open the file; where there is none yet, an empty stand-in that nothing is written to."""
         if self._is_void and not self._depth:
             return _made(_connect(":memory:"))
+        if (self.root / ".rescue/done").exists():
+            self._rescue("a rescue was interrupted")
         try:
             if self._is_void:
                 make_folder(self.root)
@@ -254,7 +265,81 @@ class ArchiveStore:
                 errno.EACCES if "unable to open" in text else None)
         if code or "malformed" not in text and "not a database" not in text:
             raise core._storage_error(OSError(code, text), self.path) from None
-        raise DamagedData(f"{self.path} is damaged: {text}") from None
+        self._rescue(text)
+        if then:
+            raise StorageError(f"{self.path} was damaged and has been mended; {then}") from None
+
+    def _rescue(self, problem: str) -> None:
+        """Build the file anew from what can be read; the damaged one is set aside."""
+        self._drop_connection()
+        if not self._depth:
+            self._lock.acquire(timeout=self.config["storage"]["lock_timeout_seconds"])
+        try:
+            if (self.root / ".rescue/done").exists():        # of a process that was killed
+                self._take_rescued()
+            if not _is_sound(self.path):           # else another process has mended it
+                said = self._build_anew(problem)
+                self._take_rescued()
+                self.notices.append(said)
+        finally:
+            if not self._depth:
+                self._lock.release()
+
+    def _build_anew(self, problem: str) -> str:
+        """Fill a fresh file in `.rescue/`; return the sentence that says from where."""
+        place = self.root / ".rescue"
+        shutil.rmtree(place, ignore_errors=True)
+        facts, tombs = archive_rescue.facts(self.path), self._rescued_tombs()
+        gone, found, counts = {tomb["id"] for tomb in tombs[1].values()}, set(), []
+        fresh = ArchiveStore(place, self.config, clock=self.clock)
+        with fresh.transaction():
+            for source, memories in (("its pages", archive_rescue.records(self.path)),
+                                     ("the Markdown mirror", self._from_mirror()),
+                                     ("the newest good backup", self._from_backup())):
+                before = len(found)
+                for each in memories:
+                    if each.id not in found and each.id not in gone:
+                        found.add(each.id)
+                        fresh.put(each)
+                counts += [f"{len(found) - before} from {source}"] if len(found) > before else []
+            for name, value in facts.items():
+                if name != "vectors":
+                    fresh.set_fact(name, value)
+            fresh.set_tombs(*tombs)
+        fresh.close()
+        if not found:
+            shutil.rmtree(place, ignore_errors=True)
+            raise DamagedData(f"{self.path} cannot be read ({problem}) and there is no mirror and "
+                              "no backup to recover from; it was left as it is: put a good copy "
+                              "in its place, or move it away to start empty")
+        aside = f"{FILE}.damaged-{self.clock():%Y%m%d_%H%M%S}"
+        core.write_atomic(place / "done", aside.encode())
+        return f"{FILE} was damaged (set aside as {aside}); recovered {', '.join(counts)}"
+
+    def _rescued_tombs(self) -> tuple[str, dict[str, dict[str, str]]]:
+        """Return key and tombstones: of the damaged file, else of the copy in backups/."""
+        key, found = archive_rescue.facts(self.path).get("tomb_key", ""), archive_rescue.tombs(
+            self.path)
+        with contextlib.suppress(ValueError, LookupError, TypeError):
+            copy = from_json(self.read("backups/tombstones.bak") or b"{}")
+            if key in ("", copy["key"]):
+                return copy["key"], {**copy["tombstones"], **found}
+        return key, found
+
+    def _take_rescued(self) -> None:
+        """Put the rescued file in place; done again from the start when it was killed half-way."""
+        place = self.root / ".rescue"
+        if (place / FILE).exists():
+            aside = self.root / (place / "done").read_text()
+            if not aside.exists():
+                os.link(self.path, aside)
+            log = self.path.with_name(f"{FILE}-wal")
+            if log.exists():                       # of the damaged file: never of the new one
+                os.replace(log, f"{aside}-wal")
+            self.path.with_name(f"{FILE}-shm").unlink(missing_ok=True)
+            os.replace(place / FILE, self.path)
+            core._sync_folder(self.root)
+        shutil.rmtree(place, ignore_errors=True)
 
     # -- records ------------------------------------------------------------
 
@@ -386,6 +471,7 @@ class ArchiveStore:
         if old and not same:
             self._search.retire(old[1], json.loads(old[2])["content"])
             self._row("DELETE FROM vector WHERE seq=?", old[0])
+            self._row("INSERT OR IGNORE INTO pending VALUES (?)", old[0])
         doc = old[1] if same else self._search.add(text)
         values = (doc, core._fact_mark(text), memory.access_count, _whole(memory.created_at),
                   memory.source and _whole(memory.source),
@@ -396,18 +482,21 @@ class ArchiveStore:
         else:
             self._row("INSERT INTO memory (doc, mark, accesses, made, source, long, entry, id) "
                       "VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *values)
+            if self.vector_kind():
+                self._row("INSERT INTO pending SELECT seq FROM memory WHERE id=?", memory.id)
         self._heat(doc, memory.access_count)
         if old and not same:
             self._cool(old[1])
         self._set_tags(memory, old)
 
     def _set_tags(self, memory: Memory, old: tuple | None) -> None:
-        before = old and json.loads(old[2]).get("tags") or []
-        if list(memory.tags) != before:
+        before = old and json.loads(old[2])
+        if memory.tags or before and before.get("tags"):
             seq = (old or self._row("SELECT seq FROM memory WHERE id=?", memory.id))[0]
             self._row("DELETE FROM tag WHERE seq=?", seq)
-            self._db().executemany("INSERT OR IGNORE INTO tag VALUES (?, ?)", (
-                (_tag(tag), seq) for tag in memory.tags))
+            at = _seconds(memory.created_at)
+            self._db().executemany("INSERT OR IGNORE INTO tag VALUES (?, ?, ?)", (
+                (_whole(tag), at, seq) for tag in core.tag_forms(memory.tags)))
 
     def remove(self, memory_id: str, *, why: str | None, also: Iterable[str] = ()) -> None:
         """Delete a memory and leave a tombstone: its id, keyed hashes of its text, *why*.
@@ -494,11 +583,20 @@ class ArchiveStore:
         self._do("del")
         self._db().executemany("INSERT OR REPLACE INTO tomb VALUES (?, ?, ?, ?)", tombs)
 
+    @_mended
     def tombs(self) -> tuple[str, dict[str, dict[str, str]]]:
-        """Return the key and {mark: {id, why, at}}: what tombstones.json holds."""
+        """Return the key and {mark: {id, why, at}} of all that was forgotten."""
         rows = self._db().execute("SELECT mark, id, why, at FROM tomb ORDER BY mark")
         return self.fact("tomb_key"), {
             mark: {"id": i, "why": why, "at": at} for mark, i, why, at in rows}
+
+    def set_tombs(self, key: str, tombs: Mapping[str, Mapping[str, str]]) -> None:
+        """Take over the tombstones of another store, and their key, in place of any here."""
+        self._do("del")
+        self._row("DELETE FROM tomb")
+        self.bury((mark, tomb["id"], tomb["why"], tomb["at"]) for mark, tomb in tombs.items())
+        if key:
+            self.set_fact("tomb_key", key)
 
     def _mark(self, text: str) -> str:
         self._tomb_key = self._tomb_key or self.fact("tomb_key")
@@ -506,11 +604,8 @@ class ArchiveStore:
 
     def _keep_tombs(self) -> None:
         """Write a copy of the tombstones, so that a damaged file brings nothing back."""
-        key, tombs = self.tombs()
-        body = {"version": 1, "key": key, "tombstones": tombs}
         try:
-            self.write("backups/tombstones.bak", to_json(
-                {**body, "crc": zlib.crc32(to_json(body))}) + b"\n")
+            self.write("backups/tombstones.bak", core.tombs_file(*self.tombs()))
         except OSError as problem:
             self.notices.append(f"forgotten; the copy of the tombstones was not written: {problem}")
 
@@ -539,6 +634,7 @@ class ArchiveStore:
                    accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
         """Rank what was found by what stands beside it in its source, and by who says it."""
         with self._reading():
+            found = self._search.names.known_of(found)
             return core.rank_in_context(
                 self._search.words, query, found, self.config["retrieval"], scale=scale,
                 source=self._source, accept=accept)
@@ -577,95 +673,128 @@ class ArchiveStore:
                       accept: Callable[[str], bool] | None) -> list[tuple[str, float]]:
         """Read the vectors a chunk at a time; ties go to the later one."""
         best: list[tuple[float, int, str]] = []
-        for number, chunk in enumerate(self._vector_chunks(vectorizer)):
+        for number, chunk in enumerate(self.vector_chunks(vectorizer)):
             found = chunk.search(query, threshold=vectorizer.threshold, limit=k, accept=accept)
             best += [(score, -number, -at, name) for at, (name, score) in enumerate(found)]
             best = heapq.nlargest(k, best)
         return [(name, score) for score, _, _, name in best]
 
-    def _vector_chunks(self, vectorizer: Vectorizer) -> Iterator[VectorCache]:
-        last = 0
-        while self.fact("vectors") == _model(vectorizer):
+    def vector_chunks(self, vectorizer: Vectorizer | core.VectorKind) -> Iterator[VectorCache]:
+        """Yield the vectors of this kind, some thousand at a time."""
+        last, kind = 0, self.vector_kind()
+        while kind and kind[:2] == (vectorizer.name, vectorizer.model):
             rows = self._db().execute(
                 "SELECT seq, id, data FROM vector JOIN memory USING (seq) WHERE seq > ? "
                 "ORDER BY seq LIMIT ?", (last, _CHUNK)).fetchall()
             if not rows:
                 return
-            last, cache = rows[-1][0], VectorCache(vectorizer.name, vectorizer.model,
-                                                   vectorizer.dimension)
+            last, cache = rows[-1][0], VectorCache(*kind)
             for _, name, data in rows:
-                numbers = _floats(data)            # of a long text, one vector after the other
-                size = vectorizer.dimension or len(numbers)
-                cache.put(name, [numbers[i:i + size] for i in range(0, len(numbers), size)])
+                row = _floats(data)
+                cache.put(name, [row[at:at + kind.dimension]
+                                 for at in range(0, len(row), kind.dimension)])
             yield cache
+
+    @_mended
+    def vector_kind(self) -> core.VectorKind | None:
+        """Return whose dense vectors are kept; None when there are none."""
+        fact = self.fact("vectors")
+        return core.VectorKind(*json.loads(fact)) if fact else None
 
     @_mended
     def missing_vectors(self, vectorizer: Vectorizer) -> list[str]:
         """Return the ids without a vector of this model; the local backend has them all."""
         if vectorizer.name == "local":
             return []
-        if self.fact("vectors") != _model(vectorizer):
+        if not self._is_kind(vectorizer):
             return self.ids()
-        return [i for i, in self._db().execute("SELECT id FROM memory WHERE seq NOT IN (SELECT "
-                                               "seq FROM vector) ORDER BY seq")]
+        return [i for i, in self._db().execute("SELECT id FROM pending JOIN memory USING (seq) "
+                                               "ORDER BY seq")]
+
+    def _is_kind(self, vectorizer: Vectorizer) -> bool:
+        kind = self.vector_kind()
+        return kind is not None and kind[:2] == (vectorizer.name, vectorizer.model) and (
+            vectorizer.dimension in (None, kind.dimension))
 
     def put_vectors(self, vectorizer: Vectorizer, vectors: Mapping[str, core.Vector]) -> None:
-        """Keep vectors of memories that are still there; those of another model go."""
+        """Keep vectors of memories that are still there; those of another model go.
+
+        The value of a long text is a list of vectors, one a piece.
+        """
         with contextlib.suppress(Locked, StorageError), self.transaction():
-            if self.fact("vectors") != _model(vectorizer):
-                self._row("DELETE FROM vector")
-                self.set_fact("vectors", _model(vectorizer))
             for memory_id, vector in vectors.items():
                 units = core.unit_pieces(vector, vectorizer.dimension)
                 row = self._row("SELECT seq FROM memory WHERE id=?", memory_id)
-                if units and row:
+                if not units or row is None:
+                    continue
+                if not self._is_kind(vectorizer):
+                    self._start_vectors(vectorizer, len(units[0]))
+                self._kinds.add("vector")
+                self._row("DELETE FROM pending WHERE seq=?", *row)
+                self._row("INSERT OR REPLACE INTO vector VALUES (?, ?)", *row,
+                          b"".join(map(core._little, units)))
+
+    def _start_vectors(self, vectorizer: Vectorizer, dimension: int) -> None:
+        """Drop the vectors of another model; every memory waits for a new one."""
+        self._row("DELETE FROM vector")
+        self._row("INSERT OR IGNORE INTO pending SELECT seq FROM memory")
+        self.set_fact("vectors", to_json([vectorizer.name, vectorizer.model, dimension]).decode())
+
+    def strange_vectors(self) -> list[str]:
+        """Return the ids that have a vector and no record: a vector goes with its record."""
+        return []
+
+    def drop_vectors(self, ids: Iterable[str]) -> None:
+        """Take the vectors of these memories away; they wait for new ones."""
+        with self.transaction():
+            for memory_id in ids:
+                row = self._row("SELECT seq FROM memory JOIN vector USING (seq) WHERE id=?",
+                                memory_id)
+                if row:
                     self._kinds.add("vector")
-                    self._row("INSERT OR REPLACE INTO vector VALUES (?, ?)", row[0],
-                              b"".join(struct.pack(f"<{len(unit)}f", *unit) for unit in units))
+                    self._row("DELETE FROM vector WHERE seq=?", *row)
+                    self._row("INSERT OR IGNORE INTO pending VALUES (?)", *row)
 
     @_mended
-    def twin(self, text: str) -> str | None:
+    def twin(self, text: str, *, accept: Callable[[str], bool] | None = None) -> str | None:
         """Return the most similar memory from 0.85 up that differs in no fact."""
         with self._reading():
-            found = self._search.twins.find_duplicate(text, self.text)
+            found = self._search.twins.find_duplicate(text, self.text, accept=accept)
         return found[0] if found else None
 
     @_mended
     def rivals(self, text: str) -> list[str]:
-        """Return ids that may contradict *text*: near texts, and what its claims' words find."""
+        """Return the newest ids that may contradict *text*, and some that do not; at most 60."""
         with self._reading():
-            found = self._search.twins.near(text, self.text)
-            for query in core.conflict_queries(text):
-                found += [memory_id for memory_id, _ in self._search.words.search(query, 6)]
-            return list(dict.fromkeys(found))
+            return self._search.claims.candidates(text)[:60]
 
     @_mended
     def graph(self, *, rebuild: bool = False) -> Graph:
         """Return the graph; *rebuild* makes every index anew from the records."""
         if rebuild:
-            self.reindex()
+            self.settle(rebuild=True)
         with self._reading():
             return Graph(self._search)
 
     @_mended
     def tagged(self, tags: Sequence[str]) -> list[str]:
-        """Return the ids that carry every one of *tags*, newest first; spelling is normalised."""
-        wanted = sorted({_tag(tag) for tag in tags}, key=lambda tag: (self._row(
+        """Return the ids that have all *tags*, newest first."""
+        wanted = sorted(map(_whole, core.tag_forms(tags)), key=lambda tag: (self._row(
             "SELECT count(*) FROM (SELECT 1 FROM tag WHERE tag=? LIMIT 10000)", tag), tag))
         if not wanted:
             return []
-        more = "".join(" AND EXISTS (SELECT 1 FROM tag WHERE tag=? AND seq=one.seq)"
+        more = "".join(" AND EXISTS (SELECT 1 FROM tag WHERE tag=? AND at=one.at AND seq=one.seq)"
                        for _ in wanted[1:])
         return [i for i, in self._db().execute(
             "SELECT id FROM tag AS one CROSS JOIN memory USING (seq) WHERE tag=?"
-            f"{more} ORDER BY seq DESC", wanted)]
+            f"{more} ORDER BY at DESC, id DESC", wanted)]
 
     @_mended
     def containing(self, text: str) -> list[str]:
         """Return the ids in whose text *text* stands as it is, inside words too, newest first."""
         wanted = normalise(text)
         with self._reading():
-            docs = self._search.twins.containing(wanted) if 1 < len(wanted) < core.LONG_TEXT else (
+            docs = self._search.twins.containing(wanted) if 1 < len(wanted) <= core.LONG_TEXT else (
                 d for d, in self._db().execute("SELECT doc FROM memory").fetchall())
             docs = {*docs, *(d for d, in self._db().execute("SELECT doc FROM memory WHERE long"))}
             found = [row for row in self._db().execute(
@@ -686,10 +815,30 @@ class ArchiveStore:
             with self.transaction():               # brings the indexes up to this config
                 pass
 
-    def reindex(self) -> None:
-        """Make every index anew from the records, under the lock."""
+    def version(self) -> object:
+        """Return a value that changes when another process has written."""
+        return id(self._db()), self._row("PRAGMA data_version")[0]
+
+    def settle(self, *, rebuild: bool = False) -> None:
+        """Bring what is fresh into the tables; *rebuild* makes every index anew."""
         with self.transaction():
-            self._index_all()
+            if rebuild:
+                self._index_all()
+            self._kinds.add("index")
+            self._search.flush()
+
+    def faults(self) -> list[str]:
+        """Say what is wrong with the file, without mending it; reads all of it."""
+        if not self.path.exists():
+            return []
+        try:
+            with contextlib.closing(_connect(f"file:{quote(str(self.path))}?mode=ro")) as db:
+                said = [row for row, in db.execute("PRAGMA integrity_check(3)") if row != "ok"]
+                count, held = db.execute("SELECT (SELECT count(*) FROM memory), count "
+                                         "FROM state").fetchone()
+        except sqlite3.Error as problem:
+            return [f"{FILE} cannot be read: {problem}"]
+        return said + ([f"the indexes hold {held} memories of {count}"] if held != count else [])
 
     def _index_all(self) -> None:
         self._kinds.add("index")
@@ -724,6 +873,12 @@ class ArchiveStore:
             return
         self.write(name, core._join_rows(entry.encode() for _, entry in self._every_row()))
         self._drop_old_backups()
+
+    def sizes(self) -> dict[str, int]:
+        """Return bytes on disk: the file with its log, Markdown, and the whole root."""
+        log = self.path.with_name(f"{FILE}-wal")
+        sizes = [path.stat().st_size for path in (self.path, log) if path.exists()]
+        return {**FileStore.sizes(self), "records": sum(sizes)}
 
     def close(self) -> None:
         """Empty the log and close the file; it opens again when it is asked."""

@@ -8,12 +8,15 @@ number of its own; a text that changes gets a new one, so a higher number is new
               below. A process reads them into memory, so a write touches one row, not a hundred
     word      (block of BLOCK documents, term) -> documents and (document, tf > 1), as uint32
     length    terms of each document, as uint32, SMALL documents a row
-    slice     bitmaps: which documents have a pair (twins) or a gram (local vectors); SMALL
-              documents a row, and BLOCK once that many are there
+    slice     bitmaps: which documents have a pair (twins) or a gram (local vectors), which
+              sentences a word (claims); SMALL of them a row, and BLOCK once that many are there
+    claim     (block, hash, document): what a text that contradicts it has to meet
+    sentence  the document of each sentence
     gram      document -> its local vector
     entity    (folded name, name, document)
-    state     the next number, how many are in the tables, count and sum of lengths, and how
-              often a document was taken out: whoever reads another number looks again
+    state     the next number of a document and of a sentence, up to which they are in the
+              tables, count and sum of lengths, and how often a document was taken out: whoever
+              reads another number looks again
 
 Removing a document takes it out of every list; nothing of it waits to be compacted.
 """
@@ -26,6 +29,7 @@ from array import array
 from bisect import bisect_left
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import hermes_lite as core
 from hermes_lite import BM25Index, GraphStore, extract_entities, normalise, tokenize_terms
@@ -35,15 +39,21 @@ __all__ = ["SCHEMA", "SearchTables", "TAIL"]
 BLOCK, SMALL = 65_536, 8_192         # documents; powers of two, the second divides the first
 TAIL = 1_024                         # documents that wait in `fresh` between two commits
 _BULK = 8_192                        # … and inside one transaction
-_TWINS, _GRAMS = 0, 1                # kinds of slices
+_TWINS, _GRAMS, _CLAIMS = 0, 1, 2    # kinds of slices
 _ROWS = 4_096                        # more than the bitmaps of one kind
 _CACHED = 6_000                      # bitmaps kept in memory, of up to 8 KB
 
 SCHEMA = """
-CREATE TABLE state (one INTEGER PRIMARY KEY CHECK (one = 1), next INTEGER, flushed INTEGER,
-                    count INTEGER, total INTEGER, shortest INTEGER, retired INTEGER, format TEXT);
-INSERT INTO state VALUES (1, 0, 0, 0, 0, 4294967295, 0, '');
-CREATE TABLE fresh (doc INTEGER PRIMARY KEY, terms BLOB NOT NULL, pairs BLOB NOT NULL);
+CREATE TABLE state (one INTEGER PRIMARY KEY CHECK (one = 1), next INTEGER, sentence INTEGER,
+                    flushed INTEGER, flushed_sentence INTEGER, count INTEGER, total INTEGER,
+                    shortest INTEGER, retired INTEGER, format TEXT);
+INSERT INTO state VALUES (1, 0, 0, 0, 0, 0, 0, 4294967295, 0, '');
+CREATE TABLE fresh (doc INTEGER PRIMARY KEY, terms BLOB NOT NULL, pairs BLOB NOT NULL,
+                    claims BLOB NOT NULL, sentence INTEGER NOT NULL, sentences BLOB NOT NULL);
+CREATE TABLE claim (block INTEGER, hash INTEGER, doc INTEGER, PRIMARY KEY (block, hash, doc))
+    WITHOUT ROWID;
+CREATE TABLE sentence (number INTEGER PRIMARY KEY, doc INTEGER NOT NULL);
+CREATE INDEX sentence_doc ON sentence (doc);
 CREATE TABLE word (block INTEGER, term BLOB, docs BLOB NOT NULL, pairs BLOB NOT NULL,
                    PRIMARY KEY (block, term)) WITHOUT ROWID;
 CREATE TABLE length (start INTEGER PRIMARY KEY, sizes BLOB NOT NULL);
@@ -52,7 +62,9 @@ CREATE TABLE gram (doc INTEGER PRIMARY KEY, vector BLOB NOT NULL);
 CREATE TABLE entity (fold TEXT, name TEXT, doc INTEGER, PRIMARY KEY (fold, name, doc))
     WITHOUT ROWID;
 """
-_TABLES = ("fresh", "word", "length", "slice", "gram", "entity")
+_TABLES = ("fresh", "word", "length", "slice", "gram", "entity", "claim", "sentence")
+_STATE = ("next", "sentence", "flushed", "flushed_sentence", "count", "total", "shortest",
+          "retired", "known_format")
 _UTF8 = "utf-8", "surrogatepass"
 
 
@@ -68,7 +80,8 @@ class SearchTables:
         self.tokenize = functools.partial(tokenize_terms, stem=bool(how["stem"]),
                                           grams=how["grams"], cues=bool(how["cues"]))
         self.names = _Names(self)
-        self.words, self.twins, self.grams = _Words(self), _Twins(self), _Grams(self)
+        self.words, self.claims = _Words(self), _Claims(self)
+        self.twins, self.grams = _Twins(self), _Grams(self)
         self.forget()
 
     def sql(self, statement: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
@@ -79,6 +92,7 @@ class SearchTables:
     def forget(self) -> None:
         """Drop all that is held in memory, as after a rollback."""
         self.next = self.flushed = self.count = self.total = self.retired = 0
+        self.sentence = self.flushed_sentence = 0
         self.shortest, self.known_format = 1 << 32, ""
         self._bitmaps: OrderedDict[int, int] = OrderedDict()
         self._reset()
@@ -86,46 +100,48 @@ class SearchTables:
     def _reset(self) -> None:
         """Forget what lies in `fresh` and what hangs on how much is in the tables."""
         self._read_until = 0                       # documents of `fresh` below it are in memory
-        self.tail: dict[int, tuple[bytes, bytes]] = {}       # document -> terms, pairs
+        self.tail: dict[int, _Row] = {}
         self.tail_words: dict[bytes, list[int]] | None = None
         self.tail_pairs: dict[bytes, list[int]] = {}
         self.words._lengths = None
-        self.twins.reset()
-        self.grams.reset()
+        for index in (self.twins, self.grams, self.claims):
+            index.reset()
         self.names.clear()
 
     def read(self) -> None:
         """Take over what others have committed; one small query when there is nothing."""
-        row = self.sql("SELECT next, flushed, count, total, shortest, retired, format "
-                       "FROM state").fetchone()
-        if row[1] != self.flushed or row[5] != self.retired:
-            if row[5] != self.retired:
+        row = dict(zip(_STATE, self.sql("SELECT next, sentence, flushed, flushed_sentence, count, "
+                                        "total, shortest, retired, format FROM state").fetchone()))
+        if row["flushed"] != self.flushed or row["retired"] != self.retired:
+            if row["retired"] != self.retired:
                 self._bitmaps.clear()
-            self._forget_open_block(row[1])
+            self._forget_open_blocks()
             self._reset()
-        (self.next, self.flushed, self.count, self.total, self.shortest, self.retired,
-         self.known_format) = row
+        vars(self).update(row)
         self.known_format = self.known_format or self.format
         self.names.clear()
         if self._read_until < self.next:
-            for doc, terms, pairs in self.sql("SELECT doc, terms, pairs FROM fresh "
-                                              "WHERE doc >= ?", (self._read_until,)):
-                self._take(doc, terms, pairs)
+            for doc, *row in self.sql("SELECT * FROM fresh WHERE doc >= ?", (self._read_until,)):
+                self._take(doc, _Row(*row))
             self._read_until = self.next
 
-    def _forget_open_block(self, flushed: int) -> None:
+    def _forget_open_blocks(self) -> None:
         """Drop the bitmaps of blocks that were not whole when they were read."""
-        first = min(flushed, self.flushed) // BLOCK * BLOCK
-        for at in [at for at in self._bitmaps if at // _ROWS % (1 << 30) >= first]:
+        for at in [at for at in self._bitmaps if
+                   at // _ROWS % (1 << 30) >= self.end_of(at // _ROWS >> 30) // BLOCK * BLOCK]:
             del self._bitmaps[at]
 
-    def _take(self, doc: int, terms: bytes, pairs: bytes) -> None:
-        self.tail[doc] = terms, pairs
+    def end_of(self, kind: int) -> int:
+        """Return up to which number the bitmaps of a kind go."""
+        return self.flushed_sentence if kind == _CLAIMS else self.flushed
+
+    def _take(self, doc: int, row: _Row) -> None:
+        self.tail[doc] = row
         if self.tail_words is not None:
-            self._take_words(doc, terms)
-        self.words.grow(doc, terms)
-        self.twins.grow(doc, pairs)
-        self.grams.grow(doc)
+            self._take_words(doc, row.terms)
+        self.words.grow(doc, row.terms)
+        for index in (self.twins, self.grams, self.claims):
+            index.grow(doc)
 
     def _take_words(self, doc: int, terms: bytes) -> None:
         words, pairs = self.tail_words, self.tail_pairs
@@ -138,15 +154,14 @@ class SearchTables:
         """Return the documents of *term* that wait in `fresh`, and (document, tf > 1)."""
         if self.tail_words is None:
             self.tail_words, self.tail_pairs = {}, {}
-            for doc, (terms, _) in self.tail.items():
-                self._take_words(doc, terms)
+            for doc, row in self.tail.items():
+                self._take_words(doc, row.terms)
         return self.tail_words.get(term, []), self.tail_pairs.get(term, [])
 
     def save(self) -> None:
         """Write the counters; the last statement before a commit."""
-        self.sql("UPDATE state SET next=?, flushed=?, count=?, total=?, shortest=?, retired=?, "
-                 "format=?", (self.next, self.flushed, self.count, self.total, self.shortest,
-                              self.retired, self.known_format))
+        self.sql("UPDATE state SET next=?, sentence=?, flushed=?, flushed_sentence=?, count=?, "
+                 "total=?, shortest=?, retired=?, format=?", [getattr(self, n) for n in _STATE])
 
     # -- writing ------------------------------------------------------------
 
@@ -157,12 +172,15 @@ class SearchTables:
         size, buckets = core._pair_buckets(normalise(text), core.DuplicateIndex.WIDTH)
         pairs = array("H", (*buckets, core.DuplicateIndex.WIDTH + core._grade(size))).tobytes()
         vector = core._vector_bytes(self.grams.local.embed_query(text))
-        self.sql("INSERT INTO fresh VALUES (?, ?, ?)", (doc, terms, pairs))
+        claims, sentences = core._conflict_marks(text)
+        row = _Row(terms, pairs, claims.tobytes(), self.sentence, _packed(sentences))
+        self.sql("INSERT INTO fresh VALUES (?, ?, ?, ?, ?, ?)", (doc, *row))
         self.sql("INSERT INTO gram VALUES (?, ?)", (doc, vector))
         self.next = self._read_until = doc + 1
+        self.sentence += len(sentences)
         self.count, self.total = self.count + 1, self.total + len(tokens)
         self.shortest = min(self.shortest, len(tokens))
-        self._take(doc, terms, pairs)
+        self._take(doc, row)
         if len(self.tail) >= _BULK:
             self.flush()
         return doc
@@ -177,6 +195,7 @@ class SearchTables:
                 self._cut(doc, term.encode(*_UTF8), tf)
             self._cut_length(doc)
             self._cut_bits(doc, text)
+            self._cut_claims(doc, text)
             self.sql("DELETE FROM entity WHERE doc = ? AND fold IN (SELECT value FROM "
                      "json_each(?))", (doc, core.to_json([name.casefold() for name, _ in
                                                           extract_entities(text)]).decode()))
@@ -184,9 +203,10 @@ class SearchTables:
         self.count, self.total = self.count - 1, self.total - len(tokens)
         self.retired += 1
         self.words.shrink(doc)
-        if self.tail.pop(doc, None):
-            self.twins.shrink(doc)
-            self.grams.shrink(doc)
+        if doc in self.tail:
+            for index in (self.twins, self.grams, self.claims):
+                index.shrink(doc)
+            del self.tail[doc]
             self._drop_words(doc, tokens)
 
     def _drop_words(self, doc: int, tokens: list[str]) -> None:
@@ -226,30 +246,60 @@ class SearchTables:
         rows = [(_TWINS, row) for row in (*buckets, core.DuplicateIndex.WIDTH
                                           + core._grade(size))]
         rows += [(_GRAMS, row) for row in _gram_rows(self.grams.vector(doc))]
-        start = self.part_of(doc)
-        for at in (_at(kind, start, row) for kind, row in rows):
-            self._bitmaps.pop(at, None)
-            found = self.sql("SELECT bits FROM slice WHERE at=?", (at,)).fetchone()
-            if found:
-                bits = int.from_bytes(found[0], "little") & ~(1 << (doc - start))
-                self.sql("UPDATE slice SET bits=? WHERE at=?", (_bytes(bits), at))
+        for kind, row in rows:
+            self._cut_bit(kind, doc, row)
+
+    def _cut_bit(self, kind: int, number: int, row: int) -> None:
+        width = BLOCK if number < self.end_of(kind) // BLOCK * BLOCK else SMALL
+        start = number // width * width
+        at = _at(kind, start, row)
+        self._bitmaps.pop(at, None)
+        found = self.sql("SELECT bits FROM slice WHERE at=?", (at,)).fetchone()
+        if found:
+            bits = int.from_bytes(found[0], "little") & ~(1 << (number - start))
+            self.sql("UPDATE slice SET bits=? WHERE at=?", (_bytes(bits), at))
+
+    def _cut_claims(self, doc: int, text: str) -> None:
+        hashes, sentences = core._conflict_marks(text)
+        self._db().executemany("DELETE FROM claim WHERE block=? AND hash=? AND doc=?", (
+            (doc // BLOCK, number, doc) for number in hashes))
+        numbers = [n for n, in self.sql("SELECT number FROM sentence WHERE doc=? ORDER BY number",
+                                        (doc,))]
+        for number, buckets in zip(numbers, sentences):
+            for bucket in buckets:
+                self._cut_bit(_CLAIMS, number, bucket)
+        self.sql("DELETE FROM sentence WHERE doc=?", (doc,))
 
     def flush(self) -> None:
         """Bring what waits in `fresh` into the tables; one pass over each."""
         if self.tail:
             self._flush_words()
             self._flush_lengths()
-            self._flush_bits(_TWINS, {doc: array("H", pairs) for doc, (_, pairs) in
+            self._flush_bits(_TWINS, {doc: array("H", row.pairs) for doc, row in
                                       self.tail.items()})
             self._flush_bits(_GRAMS, {doc: _gram_rows(self.grams.vector(doc))
                                       for doc in self.tail})
+            self._flush_claims()
             self._flush_entities()
             self.sql("DELETE FROM fresh")
-        self._merge(self.flushed // BLOCK, self.next // BLOCK)
-        self._forget_open_block(self.next)
-        self.flushed = self.next
+        for kind, end in ((_TWINS, self.next), (_GRAMS, self.next), (_CLAIMS, self.sentence)):
+            self._merge(kind, self.end_of(kind) // BLOCK, end // BLOCK)
+        self._forget_open_blocks()
+        self.flushed, self.flushed_sentence = self.next, self.sentence
         self._reset()
         self._read_until = self.next
+
+    def _flush_claims(self) -> None:
+        bits: dict[int, Sequence[int]] = {}
+        for doc, row in self.tail.items():
+            numbers = range(row.sentence, self.sentence)
+            bits.update(zip(numbers, _unpacked(row.sentences)))
+            self._db().executemany("INSERT INTO sentence VALUES (?, ?)", (
+                (number, doc) for number, _ in zip(numbers, _unpacked(row.sentences))))
+        self._db().executemany("INSERT INTO claim VALUES (?, ?, ?)", sorted(
+            (doc // BLOCK, number, doc) for doc, row in self.tail.items()
+            for number in array("I", row.claims)))
+        self._flush_bits(_CLAIMS, bits)
 
     def _flush_words(self) -> None:
         self.tail_of(b"")
@@ -274,13 +324,13 @@ class SearchTables:
 
     def _flush_lengths(self) -> None:
         sizes: dict[int, array] = {}
-        for doc, (terms, _) in self.tail.items():
+        for doc, row in self.tail.items():
             start = doc // SMALL * SMALL
             if start not in sizes:
-                row = self.sql("SELECT sizes FROM length WHERE start=?", (start,)).fetchone()
-                sizes[start] = array("I", row[0] if row else b"")
+                old = self.sql("SELECT sizes FROM length WHERE start=?", (start,)).fetchone()
+                sizes[start] = array("I", old[0] if old else b"")
             sizes[start].extend([0] * (doc - start - len(sizes[start])))
-            sizes[start].append(_count(terms))
+            sizes[start].append(_count(row.terms))
         for start, row in sizes.items():
             self.sql("INSERT OR REPLACE INTO length VALUES (?, ?)", (start, row.tobytes()))
 
@@ -301,9 +351,9 @@ class SearchTables:
                 (_at(kind, start, bucket), _bytes(bits)) for bucket, bits in sorted(
                     part.items())))
 
-    def _merge(self, first: int, end: int) -> None:
+    def _merge(self, kind: int, first: int, end: int) -> None:
         """Join the small bitmaps of each block from *first* below *end*: it is whole now."""
-        for block, kind in ((b, k) for b in range(first, end) for k in (_TWINS, _GRAMS)):
+        for block in range(first, end):
             whole: dict[int, int] = {}
             for start in range(block * BLOCK, (block + 1) * BLOCK, SMALL):
                 low, high = _at(kind, start, 0), _at(kind, start, _ROWS - 1)
@@ -355,17 +405,12 @@ class SearchTables:
                 found[term] = _List(self, term)
         return {names[term]: entry for term, entry in found.items()}
 
-    def part_of(self, doc: int) -> int:
-        """Return the first document of the bitmaps that hold *doc*."""
-        width = BLOCK if doc < self.flushed // BLOCK * BLOCK else SMALL
-        return doc // width * width
-
-    def parts(self) -> Iterator[tuple[int, int]]:
-        """Yield (first document, documents) of each part of the bitmaps."""
-        start = 0
-        while start < self.flushed:
-            width = BLOCK if start + BLOCK <= self.flushed else SMALL
-            yield start, min(width, self.flushed - start)
+    def parts(self, kind: int) -> Iterator[tuple[int, int]]:
+        """Yield (first number, how many) of each part of the bitmaps of a kind."""
+        start, end = 0, self.end_of(kind)
+        while start < end:
+            width = BLOCK if start + BLOCK <= end else SMALL
+            yield start, min(width, end - start)
             start += width
 
     def bitmaps(self, kind: int, start: int, rows: Sequence[int]) -> dict[int, int]:
@@ -387,6 +432,30 @@ class SearchTables:
         while len(known) > _CACHED:
             known.popitem(last=False)
         return found
+
+
+class _Row(NamedTuple):
+    """A fresh document: its terms, the rows of its pairs, its claims, the number of its first
+    sentence, and the buckets of each sentence."""
+    terms: bytes
+    pairs: bytes
+    claims: bytes
+    sentence: int
+    sentences: bytes
+
+
+def _packed(sentences: Sequence[Iterable[int]]) -> bytes:
+    """Return sets of numbers as uint16, each behind its length."""
+    return array("H", [n for buckets in sentences for n in (len(buckets), *sorted(buckets))]
+                 ).tobytes()
+
+
+def _unpacked(data: bytes) -> Iterator[array]:
+    numbers, at = array("H", data), 0
+    while at < len(numbers):
+        end = at + 1 + numbers[at]
+        yield numbers[at + 1:end]
+        at = end
 
 
 def _count(terms: bytes) -> int:
@@ -421,18 +490,29 @@ class _Names:
     def __init__(self, tables: SearchTables) -> None:
         self.tables = tables
         self.known: dict[int, str] = {}
+        self.docs: dict[str, int] = {}
         self.sources: dict[str, object] = {}
 
     def clear(self) -> None:
         self.known.clear()
+        self.docs.clear()
         self.sources.clear()
 
     def load(self, docs: Iterable[int]) -> None:
         """Read the names and sources of some documents at once."""
+        self._note("doc", str([*docs]))
+
+    def known_of(self, found: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
+        """Read what stands about these ids, and return those that are still there."""
+        self._note("id", core.to_json([key for key, _ in found]).decode())
+        return [row for row in found if row[0] in self.docs]
+
+    def _note(self, column: str, values: str) -> None:
         for doc, memory_id, source in self.tables.sql(
-                "SELECT doc, id, source FROM memory WHERE doc IN (SELECT value FROM "
-                "json_each(?))", (str([*docs]),)):
-            self.known[doc], self.sources[memory_id] = memory_id, source
+                f"SELECT doc, id, source FROM memory WHERE {column} IN (SELECT value FROM "
+                "json_each(?))", (values,)):
+            self.known[doc], self.docs[memory_id] = memory_id, doc
+            self.sources[memory_id] = source
 
     def __getitem__(self, doc: int) -> str:
         if doc not in self.known:
@@ -451,18 +531,19 @@ class _List:
         self.tables, self.term = tables, term
         self.sizes: dict[int, tuple[int, int]] = {}          # block -> documents, numbers in pairs
         self.tail, self.tail_pairs = tables.tail_of(term)
-        self._read: dict[int, tuple[array, array]] = {}
+        self._read: dict[int, tuple[array, array, array]] = {}
 
     def __len__(self) -> int:
         return sum(size for size, _ in self.sizes.values()) + len(self.tail)
 
-    def block(self, number: int) -> tuple[array, array]:
-        """Return the documents and pairs of one block of the tables."""
+    def block(self, number: int) -> tuple[array, array, array]:
+        """Return documents, pairs, and the documents of the pairs, of one block."""
         if number not in self._read:
             row = self.tables.sql("SELECT docs, pairs FROM word WHERE block=? AND term=?",
                                   (number, self.term)).fetchone() if number in self.sizes else (
                                       b"", b"")
-            self._read[number] = array("I", row[0]), array("I", row[1])
+            pairs = array("I", row[1])
+            self._read[number] = array("I", row[0]), pairs, pairs[::2]
         return self._read[number]
 
     @functools.cached_property
@@ -483,12 +564,15 @@ class _List:
 
     def tf(self, doc: int) -> int:
         """Return how often the term stands in *doc*."""
-        docs, pairs = (self.tail, self.tail_pairs) if doc >= self.tables.flushed else (
-            self.block(doc // BLOCK))
-        if core._place(docs, doc) < 0:
+        if doc >= self.tables.flushed:
+            docs, pairs, more = self.tail, self.tail_pairs, self.tail_pairs[::2]
+        else:
+            docs, pairs, more = self._read.get(doc // BLOCK) or self.block(doc // BLOCK)
+        at = bisect_left(docs, doc)
+        if at == len(docs) or docs[at] != doc:
             return 0
-        at = core._place(pairs[::2], doc)
-        return pairs[2 * at + 1] if at >= 0 else 1
+        at = bisect_left(more, doc) if more else 0
+        return pairs[2 * at + 1] if at < len(more) and more[at] == doc else 1
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.all)
@@ -523,7 +607,7 @@ class _Search(core._Find):
         self.factor = lambda doc: boost.get(doc, 1.0)
 
     def gather(self, term: core._Term, sums: dict[int, float], is_open: bool) -> None:
-        if is_open or len(sums) * 8 > len(term.docs):
+        if is_open or len(sums) * 64 > len(term.docs):
             super().gather(term, sums, is_open)
             return
         for doc in sums:
@@ -564,23 +648,27 @@ class _Words(BM25Index):
         return self.tables.count
 
     def search(self, query: str, k: int | None = None, **how: object) -> list:
-        if self._lengths is None:
-            self._lengths = self._read_lengths()
-        self._held, self._total, self._shortest = {}, self.tables.total, self.tables.shortest
+        self._prepare()
         return super().search(query, k, **how)
 
     def ceiling(self, query: str) -> float:
-        self._held = {}
+        self._prepare()
         return super().ceiling(query)
+
+    def _prepare(self) -> None:
+        """Take over the counts of the present state; lists read for another one go."""
+        if self._lengths is None:
+            self._lengths = self._read_lengths()
+        self._held, self._total, self._shortest = {}, self.tables.total, self.tables.shortest
 
     def _slip(self, term: str) -> str | None:
         self._hold(core._slips(term) if 4 < len(term) < 40 else ())
         return super()._slip(term)
 
     def in_context(self, query: str, found: Sequence[tuple[str, float]], **how: object) -> list:
+        self._prepare()
         names = self.tables.names
         docs = [self._docs[key] for key, _ in found]
-        names.load(docs)
         names.load({doc + away for doc in docs if names.sources[names.known[doc]] is not None
                     for away in range(-3, 4)} - set(docs))
         self._hold(core._labels(core.tokenize_terms(query)))
@@ -591,9 +679,9 @@ class _Words(BM25Index):
         for start, data in tables.sql("SELECT start, sizes FROM length ORDER BY start"):
             sizes.extend([0] * (start - len(sizes)))
             sizes.frombytes(data)
-        for doc, (terms, _) in sorted(tables.tail.items()):
+        for doc, row in sorted(tables.tail.items()):
             sizes.extend([0] * (doc - len(sizes)))
-            sizes.append(_count(terms))
+            sizes.append(_count(row.terms))
         return sizes
 
     def grow(self, doc: int, terms: bytes) -> None:
@@ -638,7 +726,7 @@ class _Docs:
         self.tables = tables
 
     def __getitem__(self, key: str) -> int:
-        return self.tables.sql("SELECT doc FROM memory WHERE id=?", (key,)).fetchone()[0]
+        return self.tables.names.docs[key]
 
 
 class _Roster:
@@ -654,13 +742,17 @@ class _Slices(core.BitSlices):
         self.tables, self.kind = tables, kind
 
     def tally(self, buckets: Iterable[int]) -> list[tuple]:
-        wanted, grades, parts = sorted(set(buckets)), range(self.width - core._GRADES,
-                                                            self.width), []
-        for start, size in self.tables.parts():
-            rows = self.tables.bitmaps(self.kind, start, [*wanted, *grades])
-            parts.append((start, size, rows.__getitem__,
-                          core._add_up([rows[bucket] for bucket in wanted if rows[bucket]])))
-        return parts + super().tally(wanted)
+        self._wanted = [*sorted(set(buckets)), *range(self.width - core._GRADES, self.width)]
+        return super().tally(buckets)
+
+    def in_all(self, buckets: Iterable[int]) -> int:
+        self._wanted = sorted(set(buckets))
+        return super().in_all(buckets)
+
+    def _parts(self) -> Iterator[tuple[int, int, Callable[[int], int]]]:
+        for start, size in self.tables.parts(self.kind):
+            yield start, size, self.tables.bitmaps(self.kind, start, self._wanted).__getitem__
+        yield from super()._parts()
 
 
 class _Fresh:
@@ -670,15 +762,19 @@ class _Fresh:
         self._slices = _Slices(self.tables, self.kind, self.WIDTH + core._GRADES)
         self._is_filled = False
 
-    def shrink(self, doc: int) -> None:
-        self._slices.remove(doc)
-
     def fill(self) -> None:
         """Read the fresh documents; before a search."""
         if not self._is_filled:
             self._is_filled = True
             for doc in sorted(self.tables.tail):
-                self._slices.add(doc, self.rows(doc))
+                self.grow(doc)
+
+    def grow(self, doc: int) -> None:
+        if self._is_filled:
+            self._slices.add(doc, self.rows(doc))
+
+    def shrink(self, doc: int) -> None:
+        self._slices.remove(doc)
 
 
 class _Twins(_Fresh, core.DuplicateIndex):
@@ -688,15 +784,7 @@ class _Twins(_Fresh, core.DuplicateIndex):
         self.tables, self._roster = tables, _Roster(tables.names)
 
     def rows(self, doc: int) -> Iterable[int]:
-        return array("H", self.tables.tail[doc][1])
-
-    def grow(self, doc: int, pairs: bytes) -> None:
-        if self._is_filled:
-            self._slices.add(doc, array("H", pairs))
-
-    def _candidates(self, text: str) -> Iterator[int]:
-        self.fill()
-        return super()._candidates(text)
+        return array("H", self.tables.tail[doc].pairs)
 
     def _marked(self, mark: bytes) -> Iterator[int]:
         for doc, in self.tables.sql("SELECT doc FROM memory WHERE mark=? ORDER BY doc",
@@ -705,10 +793,84 @@ class _Twins(_Fresh, core.DuplicateIndex):
 
     def containing(self, text: str) -> Iterator[int]:
         """Yield the documents that may contain *text*, which is normalised; none is missed."""
-        if len(text) > 1:
-            self.fill()
-            buckets = core._pair_buckets(text, self.WIDTH)[1]
-            yield from core._documents(self._slices.at_least(buckets, len(buckets)))
+        self.fill()
+        yield from core._documents(self._slices.in_all(core._pair_buckets(text, self.WIDTH)[1]))
+
+
+class _Claims(_Fresh, core.ConflictIndex):
+    """The core's ConflictIndex over the tables; its bitmaps are of sentences."""
+    kind = _CLAIMS
+
+    def __init__(self, tables: SearchTables) -> None:
+        self.tables, self._roster, self._known = tables, _Roster(tables.names), _Known(self)
+        self._sentences = self
+
+    def reset(self) -> None:
+        self._slices, self._is_filled = _Slices(self.tables, self.kind, self.WIDTH + self.FLAGS), False
+        self.fresh: dict[int, list[int]] = {}      # hash -> fresh documents
+        self._of: dict[int, int] = {}              # fresh sentence -> document
+
+    def grow(self, doc: int) -> None:
+        if self._is_filled:
+            row = self.tables.tail[doc]
+            for number in array("I", row.claims):
+                self.fresh.setdefault(number, []).append(doc)
+            for number, buckets in enumerate(_unpacked(row.sentences), row.sentence):
+                self._slices.add(number, buckets)
+                self._of[number] = doc
+
+    def shrink(self, doc: int) -> None:
+        if self._is_filled:
+            row = self.tables.tail[doc]
+            for number in array("I", row.claims):
+                self.fresh[number].remove(doc)
+            for number, _ in enumerate(_unpacked(row.sentences), row.sentence):
+                self._slices.remove(number)
+
+    def __getitem__(self, sentence: int) -> int:
+        """Return the document of a sentence."""
+        if sentence >= self.tables.flushed_sentence:
+            return self._of[sentence]
+        row = self.tables.sql("SELECT doc FROM sentence WHERE number=?", (sentence,)).fetchone()
+        return row[0] if row else -1
+
+    def candidates(self, text: str) -> list[str]:
+        self.fill()
+        self._known.clear()
+        return super().candidates(text)
+
+    def _holders(self, wanted: int) -> list[int]:
+        found = self.fresh.get(wanted, [])[:-self.MOST - 1:-1]
+        for block in range(-(-self.tables.flushed // BLOCK) - 1, -1, -1):
+            if len(found) >= self.MOST:
+                break
+            found += [doc for doc, in self.tables.sql(
+                "SELECT doc FROM claim WHERE block=? AND hash=? ORDER BY doc DESC LIMIT ?",
+                (block, wanted, self.MOST - len(found)))]
+        return found
+
+
+class _Known:
+    """The hashes that any document has, asked one by one."""
+
+    def __init__(self, claims: _Claims) -> None:
+        self.claims = claims
+        self._seen: dict[int, bool] = {}
+
+    def clear(self) -> None:
+        self._seen.clear()
+        blocks = range(-(-self.claims.tables.flushed // BLOCK))
+        self._question = ("SELECT EXISTS (SELECT 1 FROM claim WHERE block IN "
+                          f"({','.join(map(str, blocks))}) AND hash=?)") if blocks else "SELECT 0*?"
+
+    def __contains__(self, wanted: int) -> bool:
+        if wanted not in self._seen:
+            self._seen[wanted] = bool(self.claims.fresh.get(wanted)) or bool(
+                self.claims.tables.sql(self._question, (wanted,)).fetchone()[0])
+        return self._seen[wanted]
+
+    def __rand__(self, some: set[int]) -> set[int]:
+        return {number for number in some if number in self}
 
 
 class _Grams(_Fresh, core.SparseIndex):
@@ -726,10 +888,6 @@ class _Grams(_Fresh, core.SparseIndex):
 
     def rows(self, doc: int) -> Iterable[int]:
         return _gram_rows(self.vector(doc))
-
-    def grow(self, doc: int) -> None:
-        if self._is_filled:
-            self._slices.add(doc, self.rows(doc))
 
     def search(self, vector: dict[int, float], **how: object) -> list[tuple[str, float]]:
         self.fill()

@@ -7,7 +7,9 @@
     hermes_lite.py forget ID --purge            hermes_lite.py forget --room events --yes
 
 Each is a function of an open HermesLite: `doctor(memory)`, `restore(memory, file)` and so on.
-They work on a FileStore and know its insides, as a workshop must; another store is refused.
+They know the insides of a FileStore, as a workshop must, and what an archive offers for it; any
+other store is refused. Of an archive `backup` holds the records and not the .db file, and `encrypt`
+is refused; all else does the same.
 What changes files holds the store's lock meanwhile: every other process waits, or gets Locked.
 Nothing here sends anything anywhere, but `reindex` has missing vectors made by the configured
 backend, as any write does.
@@ -74,7 +76,8 @@ __all__ = ["OPERATIONS", "backup", "doctor", "encrypt", "forget", "reindex", "re
 
 # (name, bytes, is inside an archive) -> new bytes, or None to drop the file
 Change = Callable[[str, bytes, bool], "bytes | None"]
-_KEYS = re.compile(r"\.master_key.*|\.key_check|\.personal_key|\.env|\.lock.*")
+_KEYS = re.compile(r"\.master_key.*|\.key_check|\.personal_key|\.env|\.lock.*"
+                   r"|memory_archive\.db(-wal|-shm)?|\.(migrate|rescue)/.*")
 _SEALED = re.compile(r"index\.json.*|vectors\.(json|f32).*|graph\.json.*|\.search/.+"
                      r"|\.state_.+|backups/(auto_|prune_|rejected_).+")
 _DERIVED = re.compile(r"(\.search/.+|graph\.json|vectors\.(json|f32))(\.damaged-.+)?")
@@ -87,10 +90,18 @@ _LEFTOVER = re.compile(r"\..+\.(\d+)\.[0-9a-f]{8}\.tmp")
 # =============================================================================
 
 def _store(memory: HermesLite) -> FileStore:
-    if not isinstance(memory.store, FileStore):
-        raise Refused("this command works on a store of files; use the tools of your database",
-                      "not_files")
+    if not hasattr(memory.store, "settle"):
+        raise Refused("this command works on a store of files or an archive; use the tools of "
+                      "your database", "not_files")
     return memory.store
+
+
+def _is_archive(store: object) -> bool:
+    return not isinstance(store, FileStore)
+
+
+def _tombs(store: FileStore) -> dict[str, dict[str, str]]:
+    return store.tombs()[1]
 
 
 def _files(root: Path) -> Iterator[tuple[str, Path]]:
@@ -303,9 +314,10 @@ def scrub(memory: HermesLite, *, dry_run: bool = False) -> Scrubbed:
                 if not dry_run:
                     store.put(Memory.from_entry(fixed))
             scrubber.labels = {}
-        for mark, tomb in store._tombs.items():
-            if not dry_run and (why := scrubber.text(tomb["why"])) != tomb["why"]:
-                store._do(["del", tomb["id"], [mark], {**tomb, "why": why}])
+        key, tombs = store.tombs()
+        clean = {mark: {**tomb, "why": scrubber.text(tomb["why"])} for mark, tomb in tombs.items()}
+        if not dry_run and clean != tombs:
+            store.set_tombs(key, clean)
     with contextlib.nullcontext() if dry_run else store.transaction():
         if not dry_run:
             _remove(_leftovers(store.root))
@@ -440,9 +452,10 @@ def _free_name(store: FileStore, kind: str) -> Path:
 
 def _contents(store: FileStore, beside: Path) -> Iterator[tuple[str, bytes]]:
     """Yield (name, bytes) of what a backup holds, sealed as on disk; the records first."""
-    yield "index.json", core.seal(core._join_rows(store._rows.values()), store.cipher)
-    if store._tombs:
-        yield "tombstones.json", store._tombs_file()
+    rows = (core.to_json(each.entry()) for each in store)
+    yield "index.json", core.seal(core._join_rows(rows), store.cipher)
+    if _tombs(store):
+        yield "tombstones.json", core.tombs_file(*store.tombs())
     left_out = (r"(index|graph|tombstones)\.json|index\.journal|\.search/.*|.*\.damaged-.*"
                 r"|backups/(?!prune_|rejected_).*|\.vector_backend.*"
                 + (r"|store/.*" if store.cipher else ""))
@@ -642,7 +655,7 @@ def _wanted(memory: HermesLite, held: _Held,
     What prune took was not forgotten by a person: a restore may bring it back.
     """
     store, scrubber = _store(memory), _Scrubber(memory)
-    by_id = {tomb["id"]: tomb for tomb in store._tombs.values()}
+    by_id = {tomb["id"]: tomb for tomb in _tombs(store).values()}
     wanted, gone = {}, set()
     for memory_id, each in held.memories.items():
         clean = Memory.from_entry(scrubber.entry(each.entry()))
@@ -666,7 +679,7 @@ def _missing_files(memory: HermesLite, held: _Held, gone: set[str]) -> dict[str,
     known = {f"store/{memory_id}.md" for memory_id in gone | held.memories.keys()}
     store, found = _store(memory), {}
     cipher = _any_cipher(memory) if held.encrypted else None
-    forgotten = {tomb["id"] for tomb in store._tombs.values() if tomb["why"][:6] != "pruned"}
+    forgotten = {tomb["id"] for tomb in _tombs(store).values() if tomb["why"][:6] != "pruned"}
     scrub_file = _Scrubber(memory).edit
     for name, data in held.files.items():
         if name in ("index.json", "tombstones.json", "MANIFEST.json", *known) or (
@@ -690,13 +703,15 @@ def _write_plain(store: FileStore, name: str, data: bytes) -> None:
 def _merge_tombs(memory: HermesLite, held: _Held, wanted: Mapping[str, Memory]) -> None:
     """Take over a backup's tombstones; those hashed under another key hold by their id."""
     store = _store(memory)
-    if held.tombs and not store._tombs:
-        store._tomb_key = held.tomb_key
-    living = {store._mark(m.content) for m in (*store, *wanted.values())} if held.tombs else ()
-    for mark, tomb in held.tombs.items():
-        if mark not in store._tombs and mark not in living and tomb["id"] not in {
-                *store._rows, *wanted}:
-            store._do(["del", tomb["id"], [mark], {**tomb, "why": memory._clean(tomb["why"])}])
+    if not held.tombs:
+        return
+    key, tombs = store.tombs()
+    key = key if tombs else held.tomb_key
+    living = {core.tomb_mark(key, m.content) for m in (*store, *wanted.values())}
+    ids = {*store.ids(), *wanted}
+    fresh = {mark: {**tomb, "why": memory._clean(tomb["why"])} for mark, tomb in held.tombs.items()
+             if mark not in tombs and mark not in living and tomb["id"] not in ids}
+    store.set_tombs(key, {**fresh, **tombs})
 
 
 # =============================================================================
@@ -801,7 +816,7 @@ def _select(memory: HermesLite, *, room: str | None, query: str | None,
 
 def _purge(store: FileStore, ids: set[str]) -> tuple[list[str], list[str]]:
     """Rewrite every copy without these memories; return (names rewritten, names left)."""
-    marks = {mark for mark, tomb in store._tombs.items() if tomb["id"] in ids}
+    marks = {mark for mark, tomb in _tombs(store).items() if tomb["id"] in ids}
 
     def kept(entry: object) -> object | None:
         if not isinstance(entry, dict):
@@ -856,6 +871,9 @@ def encrypt(memory: HermesLite, mode: str) -> Done:
     touched then. Files that no key opens are named in `left`.
     """
     store = _store(memory)
+    if _is_archive(store):
+        raise ConfigError("the archive has no encryption; use an encrypted disk, or `migrate --to "
+                          "files` first")
     if mode not in ("on", "off", "rotate"):
         raise UsageError(f"encrypt {mode!r}: use on, off or rotate")
     if store.cipher is None and mode != "on":
@@ -1035,6 +1053,8 @@ class _Examined(FileStore):
 def _bare(root: str | None) -> HermesLite:
     """Open a memory without reading its config or key, so that a broken one can be looked at."""
     config, place = core.Config(), core.find_root(root)
+    if (place / "memory_archive.db").exists() and not (place / "index.json").exists():
+        return HermesLite(place, config=config)
     return HermesLite(place, config=config, store=_Examined(place, config))
 
 
@@ -1051,6 +1071,8 @@ def doctor(memory: HermesLite) -> Checkup:
                              "; ".join(config.notices) or "it can be read"))
     except HermesError as problem:
         return Checkup([*checkup, Check("config", "fail", str(problem))])
+    if _is_archive(memory.store):
+        return _doctor_archive(memory.store, checkup)
     try:
         keyless = config.env("HERMES_ENCRYPT").lower() in ("on", "1", "true") and not (
             config.env("HERMES_MASTER_KEY") or (root / ".master_key").exists())
@@ -1067,6 +1089,20 @@ def doctor(memory: HermesLite) -> Checkup:
     for check in (_check_records, _check_mirror, _check_search, _check_vectors, _check_tombs,
                   _check_backups, _check_leftovers, _check_clock, _check_secrets):
         checkup.append(_look(check, store))
+    return checkup
+
+
+def _doctor_archive(store: FileStore, checkup: Checkup) -> Checkup:
+    faults = store.faults()
+    checkup.append(Check("records", "fail" if faults else "ok", "; ".join(faults) or
+                         "the file is whole and the indexes fit", "repair" if faults else None))
+    if not faults:
+        back = {tomb["id"] for tomb in _tombs(store).values()} & {*store.ids()}
+        checkup.append(Check("tombstones", "fail" if back else "ok",
+                             f"{len(back)} forgotten memories are back" if back else
+                             f"{len(_tombs(store))} forgotten texts stay away"))
+        checkup += [_look(check, store) for check in (_check_backups, _check_leftovers,
+                                                      _check_clock, _check_secrets)]
     return checkup
 
 
@@ -1266,6 +1302,12 @@ def _check_secrets(store: FileStore) -> Check:
 def repair(memory: HermesLite, *, dry_run: bool = False) -> Done:
     """Mend what can be mended without losing anything; see the head of this module."""
     store = _store(memory)
+    if _is_archive(store):
+        mends = list(_mends_of_archive(store))
+        for _, mend in () if dry_run else _steps(store, "repairing", mends):
+            mend()
+        return Done(tuple(say for say, _ in mends), dry_run=dry_run,
+                    warnings=tuple(memory.take_notices()))
     if dry_run:
         looked = _Examined(store.root, memory.config, cipher=store.cipher, clock=store.clock)
         try:
@@ -1279,6 +1321,19 @@ def repair(memory: HermesLite, *, dry_run: bool = False) -> Done:
         for _, mend in _steps(store, "repairing", mends):
             mend()
     return Done(tuple(say for say, _ in mends), warnings=tuple(memory.take_notices()))
+
+
+def _mends_of_archive(store: FileStore) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield what there is to mend in an archive, and how."""
+    loose, left, faults = _loose(store.root), _leftovers(store.root), store.faults()
+    if loose:
+        yield (f"close {len(loose)} files and folders to others",
+               lambda: [os.chmod(p, 0o700 if p.is_dir() else 0o600) for p in loose])
+    if left:
+        yield f"remove {len(left)} leftover temporary files", lambda: _remove(left)
+    if faults:
+        yield "read the records of the damaged file into a new one", store.refresh
+        yield "make every index anew", lambda: store.settle(rebuild=True)
 
 
 def _mends(store: FileStore, ids: list[str] | None) -> Iterator[tuple[str, Callable[[], object]]]:

@@ -1,0 +1,146 @@
+"""Read the records of an archive that SQLite cannot read whole. A part of hermes_ext/archive.py.
+
+`records` asks SQLite for ever smaller ranges, so that a damaged page costs the rows on it; where
+not even that works it goes through the file page by page, as `sqlite3 .recover` does, with the
+pages of the log in place of older ones, and takes every row whose text is one of our entries.
+"""
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+from hermes_lite import Memory
+
+__all__ = ["facts", "records", "tombs"]
+
+
+def records(path: Path) -> Iterator[Memory]:
+    """Yield the memories that can still be read, in their order where that is known."""
+    seen: set[str] = set()
+    for entry in (*_by_range(path), *_by_page(path)):
+        with contextlib.suppress(ValueError, RecursionError):
+            memory = Memory.from_entry(json.loads(entry))
+            if memory.id not in seen:
+                seen.add(memory.id)
+                yield memory
+
+
+def tombs(path: Path) -> dict[str, dict[str, str]]:
+    """Return {mark: {id, why, at}}, as far as SQLite reads it."""
+    return {mark: {"id": i, "why": why, "at": at} for mark, i, why, at in
+            _rows(path, "SELECT mark, id, why, at FROM tomb")}
+
+
+def facts(path: Path) -> dict[str, str]:
+    """Return the keys and other values of the file, as far as SQLite reads them."""
+    return dict(_rows(path, "SELECT name, value FROM fact"))
+
+
+def _rows(path: Path, statement: str) -> list[tuple]:
+    try:
+        with contextlib.closing(_open(path)) as db:
+            return db.execute(statement).fetchall()
+    except sqlite3.Error:
+        return []
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{quote(str(path))}", uri=True, isolation_level=None)
+
+
+def _by_range(path: Path) -> Iterator[str]:
+    top = _rows(path, "SELECT seq FROM sqlite_sequence WHERE name='memory'")
+    if not top:
+        return
+    with contextlib.closing(_open(path)) as db:
+        todo = [(0, top[0][0])]
+        while todo:
+            low, high = todo.pop()
+            try:
+                rows = db.execute("SELECT entry FROM memory WHERE seq > ? AND seq <= ? "
+                                  "ORDER BY seq", (low, high)).fetchall()
+                yield from (entry for entry, in rows if isinstance(entry, str))
+            except (sqlite3.Error, UnicodeError):
+                middle = (low + high) // 2
+                todo += [(middle, high), (low, middle)] if middle > low else []
+
+
+def _by_page(path: Path) -> Iterator[str]:
+    """Yield the entries on every leaf page of a table, wherever it hangs."""
+    data = path.read_bytes()
+    size = int.from_bytes(data[16:18], "big") if data[:6] == b"SQLite" else 4_096
+    size = 65_536 if size == 1 else size
+    if size < 512 or size & (size - 1):
+        size = 4_096
+    newer = _log_pages(path.with_name(f"{path.name}-wal"), size)
+
+    def page(number: int) -> bytes:
+        return newer.get(number) or data[(number - 1) * size:number * size]
+
+    for number in range(1, max([len(data) // size, *newer]) + 1):
+        yield from _cells(page(number), page, size, 100 if number == 1 else 0)
+
+
+def _log_pages(path: Path, size: int) -> dict[int, bytes]:
+    """Return the last version of each page in the log."""
+    data = path.read_bytes() if path.exists() else b""
+    return {int.from_bytes(data[at:at + 4], "big"): data[at + 24:at + 24 + size]
+            for at in range(32, len(data) - size - 23, size + 24)}
+
+
+def _cells(leaf: bytes, page: Callable[[int], bytes], size: int, start: int) -> Iterator[str]:
+    """Yield the texts of one leaf that begin like an entry."""
+    if leaf[start:start + 1] != b"\r":               # 13: the leaf of a table
+        return
+    count = int.from_bytes(leaf[start + 3:start + 5], "big")
+    for place in range(start + 8, min(start + 8 + 2 * count, size - 1), 2):
+        at = int.from_bytes(leaf[place:place + 2], "big")
+        with contextlib.suppress(IndexError, ValueError):
+            length, at = _varint(leaf, at)
+            _, at = _varint(leaf, at)
+            yield from _texts(_payload(leaf, at, length, page, size))
+
+
+def _payload(leaf: bytes, at: int, length: int, page: Callable[[int], bytes], size: int) -> bytes:
+    """Return a row's bytes: those on its page, and those on the pages it runs over to."""
+    most, least = size - 35, (size - 12) * 32 // 255 - 23
+    if length <= most:
+        return leaf[at:at + length]
+    local = least + (length - least) % (size - 4)
+    local = local if local <= most else least
+    data, more = leaf[at:at + local], int.from_bytes(leaf[at + local:at + local + 4], "big")
+    for _ in range(length // (size - 4) + 2):
+        if len(data) >= length or not more:
+            break
+        follows = page(more)
+        data, more = data + follows[4:], int.from_bytes(follows[:4], "big")
+    return data[:length]
+
+
+def _texts(row: bytes) -> Iterator[str]:
+    """Yield the text columns of a row that begin like an entry."""
+    end, at = _varint(row, 0)
+    value = end
+    while at < end:
+        kind, at = _varint(row, at)
+        wide = (kind - 12) // 2 if kind > 11 else (0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0)[kind]
+        if kind > 12 and kind % 2 and row[value:value + 7] == b'{"id": ':
+            yield row[value:value + wide].decode("utf-8")
+        value += wide
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return (number, position behind it)."""
+    number = 0
+    for step in range(8):
+        byte = data[at + step]
+        number = number << 7 | byte & 127
+        if byte < 128:
+            return number, at + step + 1
+    return number << 8 | data[at + 8], at + 9
+
+

@@ -1,0 +1,191 @@
+"""Migrate: all memories from files into the archive, or back, without losing a field.
+
+    hermes_lite.py migrate --to archive      hermes_lite.py migrate --to files
+
+Ids, order, dates, counters, unknown fields, tombstones with their key, and vectors go over; the
+search indexes are made anew there. Logs, states and keys of systems stay where they are, in the
+same root; so does backups/. The new store grows in `.migrate/` inside the root, is compared with
+the old one record by record, and only then takes its place; then the old files go, of store/ the
+notes that are the store's own (`export --format markdown` writes notes again).
+
+It holds the store's lock: other processes wait, or get Locked. Killed, the old store is whole
+and in use; run it again, and it goes on where it stopped. An encrypted store is refused, because
+the archive has no encryption: `encrypt off` first.
+"""
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import hermes_lite as core
+from hermes_lite import (ConfigError, DamagedData, FileStore, HermesLite, Operation, Param, Refused,
+                         Store, UsageError, _Record)
+
+__all__ = ["Migrated", "OPERATIONS", "migrate"]
+
+_CHUNK = 2_000
+_OF_FILES = ("index.json", "index.journal", "vectors.json", "vectors.f32", "graph.json", "tombstones.json",
+             "backups/tombstones.bak", ".search")
+
+
+@dataclass(frozen=True, slots=True)
+class Migrated(_Record):
+    """What was moved where; `resumed` is how many an earlier run had already brought over."""
+    to: str
+    memories: int
+    tombstones: int
+    vectors: int
+    resumed: int
+    warnings: tuple[str, ...] = ()
+
+
+def migrate(memory: HermesLite, to: str) -> Migrated:
+    """Move everything into the other kind of store; see the module. Refused when it is there."""
+    if to not in ("archive", "files"):
+        raise UsageError("give --to archive, or --to files")
+    source = memory.store
+    if isinstance(source, FileStore) == (to == "files"):
+        raise Refused(f"the memories of {memory.root} are in {'files' if to == 'files' else 'the'} "
+                      f"{'' if to == 'files' else 'archive '}already", "already_there")
+    if source.cipher is not None:
+        raise ConfigError("this store is encrypted and the archive has no encryption; run "
+                          "`encrypt off` first, or stay with files")
+    with source.transaction():
+        source.refresh()
+        target = _target(memory, to)
+        try:
+            resumed = _copy(source, target)
+            vectors = _copy_vectors(source, target)
+            tombs = _copy_tombs(source, target)
+            _compare(source, target)
+        finally:
+            target.close()
+        count = len(source)
+        (_take_archive if to == "archive" else _take_files)(memory, source)
+    warnings = [*source.notices]
+    if memory.config["storage"]["backend"] == "archive" and to == "files":
+        warnings.append("config.yaml still says storage.backend: archive; set it to files")
+    source.notices.clear()
+    return Migrated(to, count, tombs, vectors, resumed, tuple(warnings))
+
+
+def _target(memory: HermesLite, to: str) -> Store:
+    """Open the store that is filled, in a folder of its own, with what an earlier run brought."""
+    root = memory.root / ".migrate"
+    other = "memory_archive.db*" if to == "files" else "index.json"
+    if any(root.glob(other)):
+        shutil.rmtree(root)
+    core.make_folder(root)
+    make = FileStore if to == "files" else core.import_system("archive").ArchiveStore
+    return make(root, memory.config, clock=memory.store.clock)
+
+
+def _copy(source: Store, target: Store) -> int:
+    """Put every record, in order; return how many were there already."""
+    target.refresh()
+    there = [*target.ids()]
+    same = there == [*itertools.islice(source.ids(), len(there))]
+    with target.transaction() if there and not same else contextlib.nullcontext():
+        for memory_id in there if not same else ():    # it changed meanwhile: from the beginning
+            target.remove(memory_id, why=None)
+    total, done, rows = len(source), 0, iter(source)
+    while chunk := [*itertools.islice(rows, _CHUNK)]:
+        with target.transaction():
+            for each in chunk:
+                if target.get(each.id) != each:
+                    target.put(each)
+        done += len(chunk)
+        if source.progress:
+            source.progress("moving", done, total)
+    return len(there) if same else 0
+
+
+def _copy_tombs(source: Store, target: Store) -> int:
+    """Give the target the same key and the same tombstones."""
+    key, tombs = source.tombs()
+    with target.transaction():
+        target.set_tombs(key, tombs)
+    return len(tombs)
+
+
+def _copy_vectors(source: Store, target: Store) -> int:
+    """Put the vectors of a remote backend; local ones are made anew."""
+    kind, count = source.vector_kind(), 0
+    for chunk in source.vector_chunks(kind) if kind else ():
+        vectors = {name: chunk.pieces(name) for name in chunk.marks()}
+        target.put_vectors(kind, vectors)
+        count += len(vectors)
+    return count
+
+
+def _compare(source: Store, target: Store) -> None:
+    """Raise DamagedData unless both hold the same records in the same order."""
+    for one, two in itertools.zip_longest(source, target):
+        if one is None or two is None or one.entry() != two.entry():
+            raise DamagedData("the copy differs from the store; nothing was changed, run it again")
+    (key, tombs), (key2, tombs2) = source.tombs(), target.tombs()
+    if tombs != tombs2 or tombs and key != key2:
+        raise DamagedData("the copy has other tombstones; nothing was changed, run it again")
+
+
+def _take_archive(memory: HermesLite, source: FileStore) -> None:
+    """The archive takes its place, then index.json goes: from then on it is the store."""
+    root, name = memory.root, core.import_system("archive").FILE
+    for leftover in (f"{name}-wal", f"{name}-shm"):
+        (root / leftover).unlink(missing_ok=True)
+    os.replace(root / ".migrate" / name, root / name)
+    core._sync_folder(root)
+    ids = [*source.ids()]
+    for inside in _OF_FILES:
+        path = root / inside
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    for memory_id in ids:
+        (root / "store" / f"{memory_id}.md").unlink(missing_ok=True)
+    shutil.rmtree(root / ".migrate", ignore_errors=True)
+
+
+def _take_files(memory: HermesLite, source: Store) -> None:
+    """The files take their place, index.json last; then the archive goes."""
+    root, made = memory.root, memory.root / ".migrate"
+    source.close()
+    for path in sorted(_inside(made), key=lambda path: path.name == "index.json"):
+        place = root / path.relative_to(made)
+        core.make_folder(place.parent)
+        os.replace(path, place)
+    core._sync_folder(root)
+    for name in ("", "-wal", "-shm"):
+        source.path.with_name(source.path.name + name).unlink(missing_ok=True)
+    shutil.rmtree(made, ignore_errors=True)
+
+
+def _inside(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
+
+
+def _as_it_is(root: str | None) -> HermesLite:
+    """Open whatever holds the memories now, whatever config.yaml says of it."""
+    place = core.find_root(root)
+    config = core.load_config(place)
+    if (place / "index.json").exists():
+        return HermesLite(place, config=config, store=FileStore(
+            place, config, cipher=core.get_encryption(place, config)))
+    return HermesLite(place, config=config)
+
+
+def _show(done: Migrated) -> Iterator[str]:
+    yield (f"{done.memories} memories, {done.tombstones} tombstones and {done.vectors} vectors are "
+           f"now in {'memory_archive.db' if done.to == 'archive' else 'files'}"
+           + (f" ({done.resumed} of them from an earlier run)" if done.resumed else ""))
+
+
+OPERATIONS = (
+    Operation("migrate", "move all memories into the archive, or back into files",
+              lambda memory, to: migrate(memory, to), (
+                  Param("to", str, "archive or files", required=True),), _show, writes=True,
+              open=_as_it_is),
+)
