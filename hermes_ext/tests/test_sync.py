@@ -11,6 +11,7 @@ import tempfile
 import time
 import unittest
 import zlib
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from unittest import mock
@@ -18,9 +19,10 @@ from unittest import mock
 HOUSE = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(HOUSE))
 
-from hermes_ext import sync as module                                  # noqa: E402
-from hermes_ext.sync import Item, Version, from_line, merge, retire, status, sync  # noqa: E402
-from hermes_ext.sync import text_mark, to_line                         # noqa: E402
+from hermes_ext import sync_own                                        # noqa: E402
+from hermes_ext.sync import retire, status, sync                       # noqa: E402
+from hermes_ext.sync_merge import (Item, Version, from_line, joined, merge,  # noqa: E402
+                                   text_mark, to_line)
 from hermes_lite import (Config, ConfigError, FileStore, HermesLite, Locked,     # noqa: E402
                          Memory, NotFound, Refused, is_ciphertext, to_json)
 
@@ -89,7 +91,7 @@ class SyncCase(unittest.TestCase):
 
     def edit(self, memory: HermesLite, memory_id: str, text: str) -> None:
         row = memory.get(memory_id)
-        memory.admit(module.replace(row, content=text), replacing=True)
+        memory.admit(replace(row, content=text), replacing=True)
 
     def shared(self) -> bytes:
         return b"\0".join(path.read_bytes() for path in sorted(self.share.iterdir()))
@@ -177,10 +179,10 @@ class TestTwoDevices(SyncCase):
 
     def test_two_fields_changed_at_once_both_hold(self):
         one, two, memory_id = self.pair()
-        one.admit(module.replace(one.get(memory_id), tags=("red",), importance=9,
-                                 meta={"a": {"x": 1}}), replacing=True)
-        two.admit(module.replace(two.get(memory_id), tags=("blue",), importance=3,
-                                 meta={"b": {"y": 2}}), replacing=True)
+        one.admit(replace(one.get(memory_id), tags=("red",), importance=9,
+                          meta={"a": {"x": 1}}), replacing=True)
+        two.admit(replace(two.get(memory_id), tags=("blue",), importance=3,
+                          meta={"b": {"y": 2}}), replacing=True)
         self.meet(one, two)
         row = one.get(memory_id)
         self.assertEqual((row.tags, row.importance), (("blue", "red"), 9))
@@ -189,10 +191,9 @@ class TestTwoDevices(SyncCase):
 
     def test_a_field_taken_away_goes_everywhere(self):
         one, two, memory_id = self.pair()
-        one.admit(module.replace(one.get(memory_id), tags=("red",), status="open"),
-                  replacing=True)
+        one.admit(replace(one.get(memory_id), tags=("red",), status="open"), replacing=True)
         self.meet(one, two)
-        two.admit(module.replace(two.get(memory_id), tags=(), status=None, importance=2),
+        two.admit(replace(two.get(memory_id), tags=(), status=None, importance=2),
                   replacing=True)
         self.meet(one, two)
         row = one.get(memory_id)
@@ -841,7 +842,7 @@ class TestRuns(SyncCase):
         steps = [(name, late) for name in ("append_bytes", "write_atomic")
                  for late in (False, True)]
         for number, (name, late) in enumerate(steps, 1):
-            kept = getattr(module, name)
+            kept = getattr(sync_own, name)
             one.remember(words(number))
             if name == "write_atomic":
                 one.forget(next(iter(self.rows(one))))
@@ -850,7 +851,7 @@ class TestRuns(SyncCase):
                 if late:
                     kept(*arguments)
                 raise KeyboardInterrupt
-            with mock.patch.object(module, name, killed):
+            with mock.patch.object(sync_own, name, killed):
                 self.assertRaises(KeyboardInterrupt, sync, one)
             self.assertIsNone(sync(one).renewed)
             self.meet(two, one)
@@ -886,8 +887,8 @@ def items(seed: int, count: int = 12) -> list[Item]:
         base = merge(rng.choice(made), rng.choice(made))
         device = rng.choice(devices)
         n[device] = n.get(device, 0) + 1
-        seen = module._joined(*(v.clock for v in base.versions), base.gone, *base.same, *base.void,
-                              {device: n[device]})
+        seen = joined(*(v.clock for v in base.versions), base.gone, *base.same, *base.void,
+                      {device: n[device]})
         kind = rng.random()
         if kind < 0.5 or not base.versions:
             text = words(rng.randrange(9))
@@ -925,7 +926,7 @@ class TestMerge(unittest.TestCase):
     def test_a_line_reads_back_as_what_it_was(self):
         for seed in range(20):
             for state in items(seed):
-                best = module.replace(state, versions=state.versions[:1])
+                best = replace(state, versions=state.versions[:1])
                 line = json.loads(to_json(to_line("mem_a", best, 7)))
                 self.assertEqual(from_line(line), ("mem_a", best))
 
@@ -933,7 +934,7 @@ class TestMerge(unittest.TestCase):
         for seed in range(60):
             state, beaten = Item(), set()
             for each in items(seed):
-                state = merge(state, module.replace(each, same=(), void=()))
+                state = merge(state, replace(each, same=(), void=()))
                 keys = [(tuple(sorted(v.clock.items())), v.mark) for v in state.versions]
                 self.assertFalse(keys and keys[0] in beaten)
                 beaten.update(keys[1:])
@@ -988,7 +989,7 @@ class Fleet:
             self.dead.add(row.id)
         else:
             self.number += 1
-            memory.admit(module.replace(row, content=words(self.number)), replacing=True)
+            memory.admit(replace(row, content=words(self.number)), replacing=True)
             self.ids.setdefault(words(self.number), set()).add(row.id)
             self.replaced.add(row.content)
 
