@@ -3381,6 +3381,7 @@ def _idf(n: int, df: float) -> float:
 
 SINGLE_WEIGHT = 0.3   # of a one-character gram: enough to be found, too little to outrank a pair
 _SLIP_WEIGHT = 0.5    # of a word that is only spelled like the one asked for
+_MOST_SLIPS = 3       # words of a query that are looked up by their spelling
 _PRIOR = 50           # notes that `ceiling` adds, so that a small store knows rare from common
 _SLACK = 1 + 1e-9     # bounds are sums in another order; this covers their rounding
 _NONE = array("I")    # the list of a term that no note has; never changed
@@ -3615,11 +3616,11 @@ class BM25Index:
 
     def _weigh(self, query: str) -> list[_Term]:
         """What is known of each term of the query, in its order; absent ones are left out."""
-        found = []
+        found, slips = [], _MOST_SLIPS * self._spelling
         for term, count in Counter(self._narrow(self._tokenize(query))).items():
             number, share = self._number(term), 1.0
-            if self._spelling and not self.frequency(term):
-                number, share = self._slip(term), _SLIP_WEIGHT
+            if slips and _may_slip(term) and not self.frequency(term):
+                number, share, slips = self._slip(term), _SLIP_WEIGHT, slips - 1
             docs = _NONE if number is None else self._list(number)
             if docs:
                 weight = _idf(len(self), len(docs)) * count * share
@@ -3631,10 +3632,8 @@ class BM25Index:
     def _slip(self, term: str) -> int | None:
         """The commonest term that differs from *term* by one letter, or by two swapped.
 
-        Of ASCII words from five letters on; the first letter is taken to be right.
+        The first letter is taken to be right. Some 500 look-ups for a word of eight letters.
         """
-        if len(term) < 5 or not (term.isascii() and term.isalpha()):
-            return None
         found = [(self.frequency(other), other) for other in _slips(term)]
         best = max(found, key=lambda row: (row[0], row[1]))
         return self._number(best[1]) if best[0] else None
@@ -3729,6 +3728,10 @@ def _together(parts: Iterable[float]) -> float:
     """What several notes have of one term, the second and third counted less and less."""
     first, second, third = (*sorted(parts, reverse=True), 0.0, 0.0)[:3]
     return first + second / 2 + third / 4
+
+
+def _may_slip(term: str) -> bool:
+    return 5 <= len(term) <= 25 and term.isascii() and term.isalpha()
 
 
 def _slips(word: str) -> Iterator[str]:
