@@ -15,7 +15,7 @@ Chapters, each using only those above it:
      2 Records        Memory, Remembered, Hit, Fact, Digest, Pruned; ids; time
      3 Config         DEFAULTS, Config, load_config, find_root
      4 Text           redact; tokenize_terms; normalise, similarity, DuplicateIndex,
-                      differs_in_fact, find_conflicts
+                      differs_in_fact, find_conflicts, ConflictIndex
      5 Files          write_atomic, FileLock, Cipher, get_encryption
      6 Keyword index  bm25, BM25Index
      7 Vectors        LocalHashVectorizer, SparseIndex; JinaVectorizer,
@@ -48,7 +48,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import contextvars
-import difflib
 import errno
 import functools
 import hashlib
@@ -67,13 +66,11 @@ import time
 import unicodedata
 import zlib
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
-from difflib import SequenceMatcher
 from itertools import accumulate, islice
 from operator import add
 from pathlib import Path
@@ -188,12 +185,90 @@ def plain(value: object) -> object:
     return str(value) if isinstance(value, os.PathLike) else value
 
 
-class _Record:
+class _Frozen:
+    """What `record` gives a class: equality, hash, repr, copies; it never changes."""
+    __slots__ = ()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        from dataclasses import FrozenInstanceError
+        raise FrozenInstanceError(f"{type(self).__name__} is frozen; use replace")
+
+    def __delattr__(self, name: str) -> None:
+        self.__setattr__(name, None)
+
+    def _values(self) -> tuple[object, ...]:
+        return tuple(getattr(self, name) for name in self._names)
+
+    def __eq__(self, other: object) -> bool:
+        return self._values() == other._values() if type(other) is type(self) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._values())
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._names)
+        return f"{type(self).__qualname__}({shown})"
+
+    def __reduce__(self) -> tuple:
+        return type(self), self._values()
+
+    def __replace__(self, **changes: object) -> object:
+        return replace(self, **changes)
+
+
+class _Fields:
+    """What `dataclasses` knows of a class, made when somebody asks for it."""
+
+    def __init__(self, name: str, given: Mapping[str, object]) -> None:
+        self.name, self.given = name, given
+
+    def __get__(self, one: object, owner: type) -> object:
+        import dataclasses
+        rows = [(name, owner.__annotations__[name], *(
+            [dataclasses.field(default_factory=value) if isinstance(value, type) else value]
+            if (value := self.given.get(name, _Fields)) is not _Fields else []))
+                for name in owner._names]
+        made = dataclasses.make_dataclass(owner.__name__, rows, frozen=True)
+        return getattr(made, self.name)
+
+
+def record(cls: type[T]) -> type[T]:
+    """Make a frozen dataclass with slots of a child of `_Frozen`, and fast.
+
+    A default that is a type is called for each new record. The module `dataclasses` takes its
+    fields and replaces as of its own; loading and using it costs 15 ms at every start.
+    """
+    names = tuple(cls.__annotations__)
+    given = {name: cls.__dict__[name] for name in names if name in cls.__dict__}
+    space = {name: value for name, value in cls.__dict__.items()
+             if name not in (*names, "__dict__", "__weakref__")}
+    known = {"_set": object.__setattr__, "_given": given, "_new": object()}
+    words = (name if name not in given else f"{name}=_new" if isinstance(given[name], type) else
+             f"{name}=_given[{name!r}]" for name in names)
+    lines = (f" _set(self, {name!r}, {name})" if not isinstance(given.get(name), type) else
+             f" _set(self, {name!r}, _given[{name!r}]() if {name} is _new else {name})"
+             for name in names)
+    exec(f"def __init__(self, {', '.join(words)}):\n" + "\n".join(lines), known)
+    known["__init__"].__annotations__ = dict(cls.__annotations__)
+    made = type(cls)(cls.__name__, cls.__bases__, {
+        **space, "__slots__": names, "__match_args__": names, "_names": names,
+        "__init__": known["__init__"],
+        "__dataclass_fields__": _Fields("__dataclass_fields__", given),
+        "__dataclass_params__": _Fields("__dataclass_params__", given)})
+    return made
+
+
+def replace(one: T, **changes: object) -> T:
+    """Return a copy of a record in which these fields are others."""
+    return type(one)(**{**{name: getattr(one, name) for name in one._names}, **changes})
+
+
+class _Record(_Frozen):
     """Lets a dataclass read like a mapping in JSON's types: r["id"], dict(r), json of it."""
     __slots__ = ()
 
     def keys(self) -> tuple[str, ...]:
-        return tuple(self.__dataclass_fields__)
+        return getattr(self, "_names", None) or tuple(self.__dataclass_fields__)
 
     def __getitem__(self, key: str) -> object:
         if not isinstance(key, str) or key.startswith("_") or not hasattr(self, key):
@@ -204,7 +279,7 @@ class _Record:
         return self[key] if key in self.keys() else default
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Memory(_Record):
     """One remembered text. `content` is redacted; times are ISO 8601 strings, UTC when ours.
 
@@ -228,8 +303,8 @@ class Memory(_Record):
     expires_at: str | None = None
     status: str | None = None
     supersedes: str | None = None
-    meta: Mapping[str, object] = field(default_factory=dict)
-    extra: Mapping[str, object] = field(default_factory=dict)
+    meta: Mapping[str, object] = dict
+    extra: Mapping[str, object] = dict
 
     def keys(self) -> tuple[str, ...]:
         return tuple(self.entry())
@@ -281,7 +356,7 @@ _SCHEMA: dict[str, tuple[type, ...]] = {
 _OPTIONAL = ("tags", "agent", "expires_at", "status", "supersedes", "meta")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Draft(_Record):
     """A memory on its way in: redacted, not yet compared, without an id.
 
@@ -297,13 +372,13 @@ class Draft(_Record):
     tags: tuple[str, ...] = ()
     agent: str | None = None
     expires_at: str | None = None
-    meta: Mapping[str, object] = field(default_factory=dict)
+    meta: Mapping[str, object] = dict
     deliberate: bool = True
     position: str | None = None
     created_at: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Conflict(_Record):
     """An older memory that says something else; `type` is 'assertion' or 'value'."""
     memory_id: str
@@ -312,7 +387,7 @@ class Conflict(_Record):
     content: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Remembered(_Record):
     """What became of a text: a new memory, or merged into the one with this id."""
     id: str
@@ -327,7 +402,7 @@ class Remembered(_Record):
         return not self.created
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Hit(_Record):
     """One answer. `score` is for people: BM25, or 3 x cosine where no word matched.
 
@@ -338,7 +413,7 @@ class Hit(_Record):
     kw_score: float
     vec_score: float
     score: float
-    why: Mapping[str, object] = field(default_factory=dict)
+    why: Mapping[str, object] = dict
     confidence: float = 0.0
 
     @property
@@ -358,7 +433,7 @@ class Hits(list):
         self.degraded = tuple(degraded)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Fact(_Record):
     """One thing worth keeping that a digester found: "label: value"."""
     content: str
@@ -366,7 +441,7 @@ class Fact(_Record):
     importance: int = 5
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Digest(_Record):
     """What a digest found, and what became of it; `results` is empty for a preview.
 
@@ -381,7 +456,7 @@ class Digest(_Record):
     usage: Mapping[str, object] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Expired(_Record):
     """One memory that prune takes, and the reason."""
     id: str
@@ -389,7 +464,7 @@ class Expired(_Record):
     content: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pruned(_Record):
     """What prune took (or would take): counts by reason, and memories of unknown age."""
     expired: tuple[Expired, ...]
@@ -399,7 +474,7 @@ class Pruned(_Record):
     dry_run: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Event(_Record):
     """One act on a memory, as `observe` gets it: what was done, to which ids, on whose behalf.
 
@@ -414,7 +489,7 @@ class Event(_Record):
     why: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Forgotten(_Record):
     """A memory that is gone, and the backups in which older copies of it still lie."""
     id: str
@@ -422,7 +497,7 @@ class Forgotten(_Record):
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Room(_Record):
     """A room: how long unused memories stay in it, and how many it holds."""
     name: str
@@ -534,7 +609,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
         "hot_threshold": 5, "hot_boost": 1.1, "stem": True, "grams": 2, "cues": True,
         "stop_words": True, "spelling": True, "bm25_k1": 1.5, "bm25_b": 0.6, "neighbours": 0.2,
         "source_share": 0.5, "speaker": 0.7, "phrase": 1.0, "dates": 0.3, "fusion": "minmax",
-        "vector_weight": 0.4, "local_vector_weight": 0.0, "rrf_k": 60, "min_confidence": 0.03},
+        "vector_weight": 0.3, "local_vector_weight": 0.0, "rrf_k": 60, "min_confidence": 0.03},
     "pruning": {
         "unverified_retention_days": 7, "low_frequency_days": 30, "low_frequency_threshold": 3,
         "critical_importance": 10, "default_retention_days": 90},
@@ -650,7 +725,7 @@ def _read_env(path: Path, notices: list[str]) -> dict[str, str]:
     return found
 
 
-_SHIPPED_CRC = 0x8de00b8f         # of the shipped config.yaml, which says what DEFAULTS says
+_SHIPPED_CRC = 0x5f201c92         # of the shipped config.yaml, which says what DEFAULTS says
 
 
 def _read_yaml(path: Path, notices: list[str]) -> dict[str, dict[str, object]]:
@@ -723,6 +798,7 @@ def _check_config(values: object, where: Callable[..., str]) -> dict[str, dict[s
 def _known(name: object, known: Iterable[str], place: str, *, what: str = "key") -> None:
     if name in known:
         return
+    import difflib
     near = difflib.get_close_matches(str(name), list(known), 1, 0.4)
     hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known)}"
     raise ConfigError(f"{place}: unknown {what} '{name}'; {hint}")
@@ -1902,6 +1978,7 @@ def _ratio(a: str, b: str) -> float:
         return 1.0
     long = (len(a) > LONG_TEXT) + (len(b) > LONG_TEXT)
     if long == 0:
+        from difflib import SequenceMatcher        # where it is used: a recall never does
         return SequenceMatcher(None, *sorted((a, b)), autojunk=False).ratio()
     if long == 1:
         return 0.0
@@ -2678,17 +2755,14 @@ class ConflictIndex:
 
     def __init__(self) -> None:
         self._roster, self._slices = _Roster(), BitSlices(self.WIDTH + self.FLAGS)
-        self._hashes, self._ends = bytearray(), array("I")     # of 4 bytes; their end by document
-        self._known: set[int] = set()
+        self._known = _Hashes(array("Q"))
         self._sentences = array("I")               # whose each sentence in the slices is
 
     def add(self, key: str, text: str) -> None:
         """Add *text* under *key*; a key that is there already is replaced and becomes newest."""
         self.remove(key)
         doc, (hashes, sentences) = self._roster.add(key), _conflict_marks(text)
-        self._hashes += hashes.tobytes()
-        self._ends.append(len(self._hashes) // 4)
-        self._known.update(hashes)
+        self._known.add(doc, hashes)
         for buckets in sentences:
             self._slices.add(len(self._sentences), buckets)
             self._sentences.append(doc)
@@ -2696,9 +2770,7 @@ class ConflictIndex:
     def remove(self, key: str) -> None:
         """Forget *key*; an unknown key is no error."""
         doc = self._roster.remove(key)
-        if doc is not None:                        # in `_known` they stay, and find nobody
-            start, end = self._ends[doc - 1] if doc else 0, self._ends[doc]
-            self._hashes[4 * start:4 * end] = bytes(4 * (end - start))
+        if doc is not None:                        # its hashes stay until the dump, unused
             for sentence in range(bisect_left(self._sentences, doc),
                                   bisect_left(self._sentences, doc + 1)):
                 self._slices.remove(sentence)
@@ -2706,21 +2778,23 @@ class ConflictIndex:
     def candidates(self, text: str) -> list[str]:
         """Return the keys whose text may conflict, newest first; of a common mark the newest."""
         met = {_crc("name", -sign, entity) for entity, sign, *_ in _claims(text)}
-        met, bits = (met | _halves(text, apart=2)) & self._known, 0
+        met, bits = {*filter(self._known.__contains__, met | _halves(text, apart=2))}, 0
         for sentence in _statements(text):
             found, more = self._against(_statement(sentence))
             met |= found
             bits |= more
         docs = {self._sentences[sentence] for sentence in _documents(bits)}
-        docs = docs.union(*map(self._holders, met))
-        return [self._roster.keys[doc] for doc in sorted(docs, reverse=True)
-                if self._roster.keys[doc]]
+        keys = self._roster.keys
+        for mark in met:
+            docs.update(islice(filter(keys.__getitem__, self._known.holders(mark)), self.MOST))
+        return [keys[doc] for doc in sorted(docs, reverse=True) if keys[doc]]
 
     def _against(self, mine: _Statement) -> tuple[set[int], int]:
         """Return hashes, and a bitmap of sentences, of what `_contradict` asks, rule by rule."""
         words, values, known, bits = [*mine.frame], _values_tag(mine), self._known, 0
         if mine.stated:
-            met = {_crc("state", -mine.sign, values, *sorted(words))} & known
+            state = _crc("state", -mine.sign, values, *sorted(words))
+            met = {state} if state in known else set()
         elif mine.sign < 0:
             met = _chains(_crc("yes", values), words, known)
         else:
@@ -2729,7 +2803,8 @@ class ConflictIndex:
                 bits = self._with_all(words, f"no {values}")
         if mine.values and words:
             kinds = _kinds_tag(mine)
-            met |= {_crc("same", kinds, *sorted(words))} & known
+            if (same := _crc("same", kinds, *sorted(words))) in known:
+                met.add(same)
             met |= _chains(_crc("new", kinds), words, known, inside=True)
             bits |= self._with_all(words, kinds) if mine.changed else 0
         return met, bits
@@ -2739,29 +2814,61 @@ class ConflictIndex:
         buckets.add(self.WIDTH + _crc(flag) % self.FLAGS)
         return self._slices.in_all(buckets)
 
-    def _holders(self, wanted: int) -> list[int]:
-        found, sought = [], array("I", (wanted,)).tobytes()
-        at = self._hashes.rfind(sought)
-        while at >= 0 and len(found) < self.MOST:
-            if at % 4 == 0:
-                found.append(bisect_right(self._ends, at // 4))
-            at = self._hashes.rfind(sought, 0, at + 3)
-        return found
-
     def dump(self) -> bytes:
-        """Return the index as bytes, about 400 a text; nothing of what was removed."""
-        return _pack(self._roster.dump(), self._slices.dump(), self._ends.tobytes(),
-                     bytes(self._hashes), self._sentences.tobytes())
+        """Return the index as bytes, about 500 a text; nothing of what was removed."""
+        pairs = self._known.sorted_pairs(self._roster.keys)
+        return _pack(self._roster.dump(), self._slices.dump(), self._sentences.tobytes(),
+                     pairs.tobytes())
 
     @classmethod
     def load(cls, buffer: bytes) -> ConflictIndex:
         """Return an index over *buffer* (bytes or a map), which must outlive it."""
-        self, (keys, slices, ends, hashes, sentences) = cls(), _unpack(buffer, 5)
+        self, (keys, slices, sentences, pairs) = cls(), _unpack(buffer, 4)
         self._roster, self._slices = _Roster(keys), BitSlices.load(slices)
-        self._hashes, self._known = bytearray(hashes), set(hashes.cast("I"))
-        self._ends.frombytes(ends)
+        self._known = _Hashes(pairs.cast("Q"))
         self._sentences.frombytes(sentences)
         return self
+
+
+class _Hashes:
+    # Which documents have a 32-bit hash: pairs hash << 32 | document, sorted, as they lie in a
+    # file, and a dict of those added since. A process that writes one memory reads few of them.
+    def __init__(self, saved: Sequence[int]) -> None:
+        self.saved = saved
+        self.added: dict[int, int | list[int]] = {}            # most have one document
+
+    def add(self, doc: int, hashes: Iterable[int]) -> None:
+        added = self.added
+        for wanted in hashes:
+            held = added.get(wanted)
+            if held is None:
+                added[wanted] = doc
+            elif type(held) is list:
+                held.append(doc)
+            else:
+                added[wanted] = [held, doc]
+
+    def __contains__(self, wanted: int) -> bool:
+        if wanted in self.added:
+            return True
+        at = bisect_left(self.saved, wanted << 32)
+        return at < len(self.saved) and self.saved[at] >> 32 == wanted
+
+    def holders(self, wanted: int) -> Iterator[int]:
+        """Yield the documents with this hash, newest first."""
+        held = self.added.get(wanted, [])
+        yield from reversed(held) if type(held) is list else (held,)
+        for at in range(bisect_left(self.saved, wanted + 1 << 32) - 1, -1, -1):
+            if self.saved[at] >> 32 != wanted:
+                break
+            yield self.saved[at] & 0xFFFFFFFF
+
+    def sorted_pairs(self, keys: Sequence[str]) -> array[int]:
+        """Return the pairs of all documents that have a key."""
+        fresh = [wanted << 32 | doc for wanted, held in self.added.items()
+                 for doc in (held if type(held) is list else (held,))]
+        return array("Q", (pair for pair in sorted([*self.saved, *sorted(fresh)])
+                           if keys[pair & 0xFFFFFFFF]))
 
 
 @functools.lru_cache(maxsize=8)
@@ -2840,7 +2947,7 @@ def _chain(tag: int, words: Iterable[str], *, most: int = 6) -> Iterator[int]:
     yield zlib.crc32(b"\0", tag)
 
 
-def _chains(tag: int, words: Iterable[str], known: set[int], *, inside: bool = False) -> set[int]:
+def _chains(tag: int, words: Iterable[str], known: _Hashes, *, inside: bool = False) -> set[int]:
     """Return the ends of all known chains made of some of *words*; *inside*: or of their parts."""
     met: set[int] = set()
     if tag not in known:
@@ -4867,7 +4974,7 @@ class GraphStore:
 # Write order of a transaction: today's backup, journal, Markdown mirror; then, when the journal
 # is folded: graph.json, vectors.json, tombstones.json, index.json, and only then the journal
 # goes. A small store (index.json below 256 KiB) is folded at once, a larger one when its journal
-# has grown to an eighth of it, so that one more memory never costs a rewrite of all of them.
+# has grown to a 32nd of it, so that one more memory never costs a rewrite of all of them.
 
 class Store(Protocol):
     """Where memories live: records in transactions, and the search over them.
@@ -4894,7 +5001,8 @@ class Store(Protocol):
     def touch(self, memory_ids: Sequence[str], moment: datetime) -> None: ...
     def is_taken(self, memory_id: str) -> bool: ...
     def forgotten(self, text: str) -> Mapping[str, str] | None: ...
-    def lift(self, text: str) -> None: ...
+    def removals(self) -> Mapping[str, Mapping[str, str]]: ...
+    def lift(self, text: str, *, memory_id: str = "") -> None: ...
     def search_words(self, query: str, k: int, *,
                      accept: Callable[[str], bool] | None) -> list[tuple[str, float]]: ...
     def in_context(self, query: str, found: Sequence[tuple[str, float]], *, scale: float,
@@ -5239,6 +5347,8 @@ class FileStore:
         self._check = [0, 0]                       # length and crc32 of index.json
         self._journal_end = self._known_until = self._saved_lag = 0
         self._unmirrored: dict[str, None] = {}     # changed, and maybe not yet in store/
+        self._unmirrored_before: frozenset[str] = frozenset()    # when the search state was saved
+        self._stale: dict[str, None] = {}          # of `_counted`, by processes that were killed
         self._counted: dict[str, None] = {}        # accessed, and not yet so in store/
         self._suspect = ""                         # "bad" or "torn": a line of the journal
         self._residue = False                      # what was removed may stand in derived files
@@ -5337,6 +5447,7 @@ class FileStore:
             if there == (memory_id in self._rows):
                 del self._unmirrored[memory_id]
                 self._counted[memory_id] = None    # its file may be older: when folding
+                self._stale[memory_id] = None
         if self._residue:
             self._fold()
             self._purge()
@@ -5344,6 +5455,10 @@ class FileStore:
     def behind(self) -> frozenset[str]:
         """Return the ids whose Markdown file may be older than the record, as after a kill."""
         return frozenset(self._unmirrored)
+
+    def revision(self) -> list:
+        """Return what differs once the records have changed, as far as `refresh` has looked."""
+        return [list(stamp or ()) for stamp in self._seen or ()]
 
     def put(self, memory: Memory) -> None:
         """Add a memory, or replace the one with its id; UsageError when no file can hold it."""
@@ -5399,7 +5514,7 @@ class FileStore:
         else:
             memory_id, after = (subject["id"], subject["content"]) if kind == "put" else (
                 subject, None)
-            before = self.text(memory_id)
+            before = None if known else self.text(memory_id)
             if self._tag_index is not None:
                 self._tag_index.set(memory_id, subject if kind == "put" else None)
             if kind == "put":
@@ -5410,7 +5525,8 @@ class FileStore:
                 self._gone.add(memory_id)
                 self._tombs.update(dict.fromkeys(*rest) if rest else ())
                 self._residue = True
-            self._unmirrored[memory_id] = None
+            if not known or memory_id in self._unmirrored_before:
+                self._unmirrored[memory_id] = None
             if not known and before != after:
                 self._changed(memory_id, after)
 
@@ -5434,6 +5550,10 @@ class FileStore:
     def forgotten(self, text: str) -> Mapping[str, str] | None:
         """Return {id, why, at} when a memory of this text was removed, None otherwise."""
         return self._tombs.get(self._mark(text)) if self._tombs else None
+
+    def removals(self) -> dict[str, dict[str, str]]:
+        """Return {id: {id, why, at}} of every memory that left a tombstone."""
+        return {tomb["id"]: tomb for tomb in self._tombs.values()}
 
     def lift(self, text: str, *, memory_id: str = "") -> None:
         """Drop the tombstones of *text*, and of that id: a person wants it back."""
@@ -5748,7 +5868,9 @@ class FileStore:
             if part.index is None:
                 saved = state["changed"].get(name) if trusted else None
                 part.valid, part.changed = saved is not None, dict.fromkeys(saved or ())
+        self._saved_lag = self._lag() if trusted else 0
         self._known_until = state["journal"][0] if trusted else 0
+        self._unmirrored_before = frozenset(state.get("unmirrored", ()))
         self._replay(0)
         for memory_id in before.keys() | self._rows.keys() if before else ():
             if before.get(memory_id) != self._rows.get(memory_id):
@@ -5836,7 +5958,7 @@ class FileStore:
                 if not self._is_line(line):
                     raise ValueError("checksum")
                 ops = from_json(unseal(line[9:], self.cipher))
-                for op in ops:
+                for op in ops if self._journal_end > self._known_until else ():
                     if op[0] == "put":
                         Memory.from_entry(op[1])
             except ValueError:
@@ -5990,7 +6112,7 @@ class FileStore:
             self.notices.append(f"stored in index.journal, but not everywhere yet: {problem}")
 
     def _is_long(self) -> bool:
-        return self._journal_end > max(_FOLD_AT_ONCE // 4, self._index_size() // 8)
+        return self._journal_end > max(_FOLD_AT_ONCE // 4, self._index_size() // 32)
 
     def _index_size(self) -> int:
         return self._seen[0][2] if self._seen and self._seen[0] else 0
@@ -6019,6 +6141,7 @@ class FileStore:
         self._mirror()
         self._unmirrored, self._counted = self._counted, {}
         self._mirror()
+        self._stale.clear()
         self.describe_rooms()
         if self._index_size() < _FOLD_ON_CLOSE:    # a small graph.json follows at once
             self._parts["graph"].open(self)
@@ -6148,11 +6271,11 @@ class FileStore:
 
     def _save_search(self, *, vectors: bool = True) -> None:
         """Save each part that lags far behind; name what it lags by in .search/state.json."""
-        limit = max(64, len(self._rows) // 64)
+        limit = max(16, math.isqrt(len(self._rows)) // 8)      # of texts to index again, each time
         grams = self._parts["grams"]
         # Made of all texts again: at once for few, else now and then; `_purge` takes from it.
         if vectors and self.backend == "local" and self._index_size() < _FOLD_ON_CLOSE and (
-                len(grams.changed) > (limit if len(self._rows) > limit else 0)):
+                len(grams.changed) > (64 if len(self._rows) > 64 else 0)):
             made = {memory_id: {dim: round(weight, 6) for dim, weight in
                                 GramIndex._local.embed_query(self.text(memory_id)).items()}
                     for memory_id in self._rows}
@@ -6164,7 +6287,8 @@ class FileStore:
         changed = {name: list(part.changed) for name, part in self._parts.items() if part.valid}
         state = {"format": self._format, "index": self._check,
                  "journal": self._journal_mark(self._journal_end),
-                 "hot": self._hot, "changed": changed}
+                 "hot": self._hot, "changed": changed,
+                 "unmirrored": [*self._unmirrored, *self._stale]}
         self.write(".search/state.json", to_json({**state, "crc": zlib.crc32(to_json(state))}))
         self._saved_lag = self._lag()
 
@@ -6174,7 +6298,7 @@ class FileStore:
             state = from_json(self.read(".search/state.json") or b"{}")
             if state and state.pop("crc") != zlib.crc32(to_json(state)):
                 return {}
-            complete = {"index", "journal", "hot", "changed"} <= state.keys()
+            complete = {"index", "journal", "hot", "changed", "unmirrored"} <= state.keys()
             same = complete and state["format"] == self._format and (
                 state["journal"] == self._journal_mark(state["journal"][0]))
             return state if same and isinstance(state["changed"], dict) else {}
@@ -6547,8 +6671,8 @@ class Extension(Protocol):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Param:
+@record
+class Param(_Frozen):
     """One parameter of an operation; *least* and *most* bound a whole number."""
     name: str
     kind: type
@@ -6561,8 +6685,8 @@ class Param:
     repeated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+@record
+class Operation(_Frozen):
     """One thing the memory does; the command line, HTTP and MCP are made from these.
 
     `handler(memory, **params)` returns records, mappings or lists; `show` turns that into
@@ -6927,10 +7051,11 @@ class HermesLite:
             accept = self._filter(room, wanted, agent)
             depth = max(_ARM_DEPTH, k)
             arms = self._arms(query, depth, accept, degraded)
-            arms["vectors"] = self.store.search_vectors(vectorizer, vector, depth, accept=accept)
+            near, floor = self._near(vectorizer, vector, depth, accept)
+            arms["vectors"] = near
             if span:
                 arms["dates"] = self._dated(arms, span, accept, k)
-            merged = self._fused(query, arms, vectorizer, depth, accept)
+            merged = self._fused(query, arms, vectorizer, floor, accept)
             hits = self._hits(merged, arms, limit=max(2 * k, _RERANK_DEPTH))
             hits = self._judged(self._quoted_first(query, hits), query, vectorizer)
         hits = self._reranked(query, hits, k, degraded)
@@ -6956,9 +7081,12 @@ class HermesLite:
         return hits
 
     def _fused(self, query: str, arms: Mapping[str, Sequence[tuple[str, float]]],
-               vectorizer: Vectorizer, depth: int,
+               vectorizer: Vectorizer, floor: float,
                accept: Callable[[str], bool] | None) -> list[tuple[str, float]]:
-        """Merge the arms, then rank by what stands beside; in units of the best keyword score."""
+        """Merge the arms, then rank by what stands beside; in units of the best keyword score.
+
+        A cosine of *floor* counts nothing.
+        """
         how, words, near = self.config["retrieval"], arms["keywords"], arms["vectors"]
         if how["fusion"] == "rrf":
             words = self.store.in_context(query, words, scale=1.0, accept=accept)
@@ -6968,13 +7096,22 @@ class HermesLite:
         local = vectorizer.name == "local"
         weight = how["local_vector_weight" if local else "vector_weight"]
         weights = {"keywords": 1 - weight, "vectors": weight, "dates": how["dates"]}
-        # A cosine has no zero of its own: a full list begins where it ends.
-        floor = near[-1][1] if len(near) >= depth else vectorizer.threshold
         arms = {**arms, "vectors": [(i, score - floor + 1e-6) for i, score in near]}
         merged = minmax_merge((arm, weights.get(name, how["vector_weight"]))
                               for name, arm in arms.items())
         scale = (1 - weight) / words[0][1] if words else 0.0
         return self.store.in_context(query, merged, scale=scale, accept=accept)
+
+    def _near(self, vectorizer: Vectorizer, vector: Vector, depth: int,
+              accept: Callable[[str], bool] | None) -> tuple[list[tuple[str, float]], float]:
+        """Return the nearest memories, and the cosine from which on one says anything.
+
+        A cosine has no zero of its own: that of the memories in the middle distance is one.
+        """
+        deep = depth if vectorizer.name == "local" else 4 * depth
+        found = self.store.search_vectors(vectorizer, vector, deep, accept=accept)
+        floor = found[-1][1] if len(found) == deep else vectorizer.threshold
+        return found[:depth], floor
 
     def _span(self, query: str, now: str | datetime | None) -> tuple | None:
         moment = parse_time(now) if now is not None else self._clock().astimezone()
@@ -8137,7 +8274,10 @@ def _utf8(word: str) -> str:
 def _run(words: list[str]) -> int:
     """Parse, call one handler, print its result, then say what a person should know."""
     words = {"--version": ["version"], "help": ["--help"]}.get(" ".join(words), words)
-    known = _commands(_command_of(words))
+    wanted = _command_of(words)
+    known = _commands(wanted)
+    if wanted in known and not {"-h", "--help"} & {*words}:
+        known = {wanted: known[wanted]}            # the others only fill the help
     parser = _parser(known)
     arguments = vars(parser.parse_args(words))
     if arguments.get("command") is None:
@@ -8226,6 +8366,7 @@ def _parser(known: Mapping[str, Operation]) -> argparse.ArgumentParser:
 def _advice(message: str, known: Iterable[str]) -> str:
     """Say what argparse says, and what a person most likely meant."""
     if unknown := re.search(r"invalid choice: '(.*?)'", message):
+        import difflib
         near = difflib.get_close_matches(unknown[1], list(known), 1, 0.5)
         return f"there is no command {unknown[1]!r}" + (
             f"; did you mean '{near[0]}'?" if near else "")

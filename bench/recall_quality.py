@@ -601,6 +601,7 @@ def main() -> int:
                         help="default: all but made")
     parser.add_argument("--arms", default=",".join([*list(ARMS)[:6], *BASELINES]),
                         help=f"of {', '.join([*ARMS, *MODELS, *BASELINES])}; or ablation")
+    parser.add_argument("--every", type=int, default=1, help="only each N-th group of a set")
     parser.add_argument("--limit", type=int, help="questions a set, for a quick look")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--work", type=Path, help="keep the stores here, to ask them again")
@@ -614,7 +615,8 @@ def main() -> int:
               else options.arms.split(","))
     arms = [arm for arm in wanted if installed(arm)]
     work = options.work or Path(tempfile.mkdtemp(prefix="quality"))
-    jobs = list(planned(options.data, options.sets.split(","), limit=options.limit, arms=arms,
+    jobs = list(planned(options.data, options.sets.split(","), limit=options.limit,
+                        every=options.every, arms=arms,
                         work=str(work), vectors=str(options.vectors or work / "vectors.db")))
     with multiprocessing.Pool(options.jobs) as pool:
         results = pool.map(run_group, jobs, chunksize=1)
@@ -639,11 +641,11 @@ def main() -> int:
 
 
 def planned(data: Path, sets: list[str], *, limit: int | None, arms: list[str],
-            work: str, vectors: str) -> Iterator[tuple]:
+            work: str, vectors: str, every: int = 1) -> Iterator[tuple]:
     """Yield a job a group. Strangers are the questions of the next conversation."""
     for name in sets:
         try:
-            groups = SETS[name](data)
+            groups = SETS[name](data)[::every]
         except FileNotFoundError as missing:
             print(f"{name}: left out, no {missing.filename}", file=sys.stderr)
             continue

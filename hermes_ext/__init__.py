@@ -19,6 +19,7 @@ CONTENTS: dict[str, dict[str, str]] = {
         "decay": "multiply the scores of all that have the tags",
         "score": "show the score of a memory and how it comes about"},
     "vault": {"vault": "take over notes that were edited by hand in store/"},
+    "sync": {"sync": "bring the memories of several machines together through a folder"},
     "embedders": {},
     "care": {
         "doctor": "check the store and say what mends it",

@@ -162,8 +162,8 @@ def append(memory: HermesLite, file: str, row: Memory, *, cause: str,
     A relative name is one in the data root. The event is on the first of *dates* that can be
     read, on expires_at, on a date in the text, or on the day the memory was made.
     """
-    path = _path(memory, file)
     with _locked(memory):
+        path = _path(memory, file)
         old = _bytes(path)
         if cause.encode() in old:
             return

@@ -119,8 +119,9 @@ _PATTERNS = (      # in this order; what one has taken, a later one does not see
               rf"\s?(?:is|ist|是|为|:))?{_IS}(\+?\d[\d ()/-]{{3,20}}\d)"),
     ("phone", r"(?<![A-Za-z0-9+.])(\+\d{1,3}[\d ()/-]{5,18}\d|1[3-9]\d{9}|0\d{2,3}-\d{7,8})"
               r"(?![\w-])"),
-    ("status", r"(?:(?<![A-Za-z])(?:状态|status|Status|State))\s*(?:[:：=]|是|为|变为|改为|is|ist)\s*"
-               r"([A-Za-z]\w*|[\u4e00-\u9fff]{1,6})"),
+    ("status", r"(?:(?<![A-Za-z])(?:状态|status|state))\s*"
+               r"(?:[:：=]|(?:从\w{1,20}?)?(?:变为|改为|变成)|是|为|is|ist)\s*"
+               r"((?:(?:in|on|not|to)\s)?[A-Za-z]\w*|[\u4e00-\u9fff]{1,6})"),
     ("action_item", rf"(?:(?<![A-Za-z])(?:TODO|to-?do|action items?|待办(?:事项)?|行动项|Aufgabe)"
                     rf"\s*[:：]\s*|^\s*[-*]\s\[[ xX]\]\s*|记得(?:要)?|别忘了?|^\s*需要|remember\sto\s"
                     rf"|don['’]t\sforget\sto\s)(.{{2,200}}?){_END}"))
@@ -187,8 +188,10 @@ def _plain(raw: str) -> str:
 
 
 def _code(raw: str) -> str:
-    """Return a number in capitals; "42" and a bare year are none."""
-    return raw.upper() if sum(map(str.isdigit, raw)) > (4 if raw.isdigit() else 1) else ""
+    """Return a number in capitals; "42", a bare year and "B2" are none."""
+    is_one = re.fullmatch(r"(?!(?:19|20)\d\d$)\d{4,}|(?=.*[A-Za-z_/-])(?=.*\d)"
+                          r"(?:.*\d.*\d.*|.*-.*)", raw)
+    return raw.upper() if is_one else ""
 
 
 def _url(raw: str) -> str:
@@ -211,6 +214,8 @@ def _phone(raw: str) -> str:
 
 def _day(raw: str) -> str:
     """Return YYYY-MM-DD, --MM-DD without a year, or an ambiguous one as it stands; "" if none."""
+    if raw.startswith("may "):                     # a verb
+        return ""
     low = raw.lower()
     numbers = [int(part) for part in re.findall(r"\d+", low)]
     month = re.search(rf"(?:{_MONTHS})", low)
@@ -306,6 +311,7 @@ class Anchors:
         if merge not in ("restated", "always"):
             raise ConfigError(f"systems.anchors.merge is {merge!r}; use restated or always")
         self.memory, self.merge, self.patterns = memory, merge, _checked(patterns or {})
+        self._seen: tuple[str | None, list[str]] = None, []     # the last search of one write
 
     def values(self, memory: Memory) -> Values:
         """Return the anchors that a memory holds: as stored, else as its text has them."""
@@ -319,13 +325,14 @@ class Anchors:
 
     def _near(self, text: str) -> Iterator[Memory]:
         """Yield the memories that share the most words with *text*, 50 at most."""
-        for memory_id, _ in self.memory.store.search_words(text, 50, accept=None):
-            memory = self.memory.store.get(memory_id)
-            if memory is not None:
-                yield memory
+        if self._seen[0] != text:
+            found = self.memory.store.search_words(text, 50, accept=None)
+            self._seen = text, [memory_id for memory_id, _ in found]
+        yield from filter(None, map(self.memory.store.get, self._seen[1]))
 
     def restates(self, draft: Draft) -> str | None:
         """Return the oldest memory that says the same of the same anchors, or the item closed."""
+        self._seen = None, []
         item = self._closed(draft.content)
         if item is not None:
             return item.id
@@ -333,7 +340,9 @@ class Anchors:
         if not found:
             return None
         said = says(draft.content, self.patterns)
-        same = [old for old in self._near(draft.content) if is_same_agent(old.agent, draft.agent)
+        numbers = [value for kind, value in found if kind in _NAMING]   # rarer, so quicker to find
+        text = max(numbers, key=lambda value: (len(value), value), default=draft.content)
+        same = [old for old in self._near(text) if is_same_agent(old.agent, draft.agent)
                 and self._is_same(found, said, old)]
         return min(same, key=_age).id if same else None
 
@@ -359,7 +368,8 @@ class Anchors:
     def storing(self, memory: Memory, old: Memory | None, draft: Draft) -> Memory:
         """Write the anchors of a new memory, or what a restatement changes in an old one."""
         if old is None:
-            return self._new(memory)
+            made, self._seen = self._new(memory), (None, [])
+            return made
         values, before = self.values(old), parse_time(old.created_at)
         when = draft.created_at or iso(self.memory._clock())
         age = parse_time(when) - before if before and parse_time(when) else timedelta(0)
@@ -417,7 +427,7 @@ class Anchors:
 
     def arm(self, query: str) -> list[str]:
         """Return what holds exactly the asked value, or the asked type and all other words."""
-        wanted = self._asked(query)
+        wanted, self._seen = self._asked(query), (None, [])
         texts = [value for _, value in wanted] or ([query] if _asked_types(query) else [])
         found = {one.id: one for text in texts for one in self._near(text)}
         return [one.id for one in found.values() if self._answers(query, wanted, one)]

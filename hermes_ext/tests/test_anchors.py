@@ -72,13 +72,17 @@ kostet 1.234,50 € | amount EUR 1234.5
 版本 2.3 | version 2.3
 v2.3.1-rc1 is out | version 2.3.1-rc1
 状态: signed | status signed
+状态从draft变为signed | status signed
+Status: in review | status in review
+订单4711已发货 | order_id 4711
+contract CT-1 | contract_id CT-1
 待办：发邮件给张三 | action_item 发邮件给张三
 TODO: send the email | action_item send the email
 记得给李四打电话。谢谢 | action_item 给李四打电话
 Don't forget to call Bob. | action_item call Bob
 """
 NOTHING = ("UTF-8 and SHA-256", "port 8080", "contract 42", "the contract of 2024", "2024-13-45",
-           "300.1.1.1", "3块硬盘", "500日元", "a version of it", "", "@", "合同很重要")
+           "300.1.1.1", "3块硬盘", "500日元", "a version of it", "may 5 people come", "", "@", "合同很重要")
 
 
 class Extraction(unittest.TestCase):
@@ -215,6 +219,14 @@ class Restating(AnchorsCase):
                      "The hotel in Berlin is booked"):
             self.assertTrue(memory.remember(text).created, text)
         self.assertEqual([self.values(memory, item)[0]["status"] for item in items], ["open"] * 3)
+
+    def test_two_open_items_and_a_done_one_stay_as_they_are(self):
+        memory = self.memory()
+        done = memory.remember("待办：发邮件给王五").id
+        self.assertEqual(memory.remember("邮件已发给王五").id, done)
+        for text in ("待办：发邮件给张三", "待办：发邮件给李四"):
+            memory.remember(text)
+        self.assertTrue(memory.remember("邮件已发").created)
 
     def test_a_status_that_follows_another_says_from_which(self):
         memory = self.memory()

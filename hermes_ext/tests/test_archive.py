@@ -191,6 +191,10 @@ class TestContract(Case):
                     self.assertAlmostEqual(one, two, delta=1e-9)
             else:
                 self.assertEqual(files, table, (number, query, text, piece))
+        offered = stores[0].rivals(text)           # complete where there are fewer than 60
+        for other in stores[1].rivals(text) if len(offered) < 60 else ():
+            if core._conflict(text, stores[0].text(other)):
+                self.assertIn(other, offered, text)
 
     def test_the_same_answers_with_texts_that_change_and_go(self) -> None:
         self.small()

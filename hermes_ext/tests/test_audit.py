@@ -301,31 +301,37 @@ class TestFiles(AuditCase):
               "from hermes_lite import Config, HermesLite\n"
               "memory = HermesLite(sys.argv[2], config=Config("
               "{'systems': {'audit': {'max_bytes': 2000}}}, environ={}))\n"
-              "print('ready', flush=True)\n"
+              "print('ready', flush=True); sys.stdin.readline()\n"
               "for n in range(int(sys.argv[3])): memory.list()\n")
 
     def writer(self, count: int) -> subprocess.Popen:
         child = subprocess.Popen([sys.executable, "-c", self.WRITER, str(HOUSE), str(self.root),
-                                  str(count)], stdout=subprocess.PIPE)
+                                  str(count)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         child.stdout.readline()
+        self.addCleanup(child.stdin.close)
+        self.addCleanup(child.stdout.close)
         return child
 
-    def test_several_processes_write_one_chain(self):
-        children = [self.writer(25) for _ in range(4)]
+    def go(self, *children: subprocess.Popen) -> None:
         for child in children:
-            self.assertEqual(child.wait(), 0)
-            child.stdout.close()
+            child.stdin.write(b"\n")
+            child.stdin.flush()
+
+    def test_several_processes_write_one_chain(self):
+        children = [self.writer(100) for _ in range(4)]
+        self.go(*children)
+        self.assertEqual([child.wait() for child in children], [0] * 4)
         memory = self.open()
-        self.assertEqual((verify(memory).lines, verify(memory).problems), (100, ()))
+        self.assertEqual((verify(memory).lines, verify(memory).problems), (400, ()))
 
     def test_kill_9_leaves_a_chain_that_verifies_but_for_a_torn_line(self):
         dice = random.Random(9)
         for _ in range(6):
             child = self.writer(100_000)
+            self.go(child)
             time.sleep(dice.uniform(0.01, 0.1))
             child.send_signal(signal.SIGKILL)
             child.wait()
-            child.stdout.close()
         memory = self.open()
         memory.list()
         problems = [said for said in verify(memory).problems if "cut by a kill" not in said]

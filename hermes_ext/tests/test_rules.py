@@ -421,7 +421,8 @@ class TestWebhook(RulesCase):
     def test_addresses_that_are_private_or_not_https_are_refused(self):
         for url in ("http://93.184.216.34/x", "https://10.0.0.1/x", "https://192.168.1.1/x",
                     "https://169.254.169.254/latest", "https://[fd00::1]/x",
-                    "https://[::ffff:10.0.0.1]/x", "https://100.64.0.1/x", "https://0.0.0.0/x",
+                    "https://[::ffff:10.0.0.1]/x", "https://[2002:a00:1::]/x",
+                    "https://100.64.0.1/x", "https://0.0.0.0/x",
                     "https://224.0.0.1/x", "http://localhost.evil.example/x"):
             with self.assertRaises(Refused, msg=url):
                 actions.check_address(url)
@@ -517,6 +518,14 @@ class TestAppend(RulesCase):
         made = memory.remember("the ferry is late", importance=7)
         self.assertIn("is no calendar", made.warnings[0])
         self.assertEqual(path.read_bytes(), b"dear diary")
+
+    def test_a_file_takes_each_cause_once(self):
+        memory, row = self.open(), Memory("mem_1", "x", created_at="2026-08-01T10:00:00+00:00")
+        for name in ("a.ics", "b.md"):
+            for cause in ("01ab", "02cd", "01ab"):
+                actions.append(memory, name, row, cause=cause)
+        self.assertEqual((self.root / "a.ics").read_bytes().count(b"BEGIN:VEVENT"), 2)
+        self.assertEqual(len((self.root / "b.md").read_text().splitlines()), 2)
 
     def test_nothing_is_written_among_the_stores_own_files(self):
         (self.root / "store").mkdir(parents=True)

@@ -128,12 +128,15 @@ class TestTheBlock(WeaveCase):
                                    texts)])]
             self.assertEqual([len(each.shown) for each in kept], [1, 1, 1], texts)
 
+    def test_two_of_a_kind_stay_as_they_are(self):
+        self.keep("CPU alert: load 91", "CPU alert: load 95")
+        self.assertNotIn("in between", weave(self.memory, "CPU alert").text)
+
     def test_two_agents_alerts_are_not_mixed(self):
         for agent in ("one", "two"):
             self.keep(*(f"CPU alert: load {n}" for n in (91, 95, 93)), agent=agent)
         lines = self.lines(weave(self.memory, "CPU alert"))
-        if len(self.memory.list()) == 6:           # an agent of its own keeps its own memories
-            self.assertEqual(len(lines), 4)
+        self.assertEqual([line.split()[1] for line in lines], ["one,", "one,", "two,", "two,"])
 
     def test_what_is_far_from_the_question_is_dropped_with_the_reason(self):
         near, far = self.keep("The harbour master is Olga", "Zebras eat grass at night")
@@ -147,7 +150,11 @@ class TestTheBlock(WeaveCase):
         self.assertEqual(context.dropped, ((far, "distance 0.71, above 0.7"),))
         hits = Hits([replace(made[1], kw_score=1.0)])
         self.assertEqual(weave(self.memory, "harbour").used, (far,), "local vectors know spelling")
-        self.memory._vectorizer = type("Model", (), {"name": "model"})()
+        hits = Hits([made[0], replace(made[1], kw_score=0.9), replace(made[0], kw_score=4.0)])
+        self.assertNotIn(far, weave(self.memory, "harbour").used, "below a quarter of the best")
+        hits = Hits([replace(made[1], kw_score=1.0)])
+        self.memory._vectorizer = type("Model", (), {
+            "name": "model", "model": "m", "dimension": 3, "embed": lambda self, texts: []})()
         self.assertEqual(weave(self.memory, "harbour").used, (), "a model knows meaning")
         hits = Hits([replace(made[1], kw_score=1.0)], ["vectors: no answer; answered locally"])
         self.assertEqual(weave(self.memory, "harbour").used, (far,))
@@ -170,6 +177,16 @@ class TestTheBlock(WeaveCase):
         self.keep("Tabs and no spaces", category="preference")
         self.keep("Tabs were decided in the meeting", category="decision")
         self.assertEqual(len(self.lines(weave(self.memory, "tabs", room="prefs"))), 1)
+
+    def test_tags_and_agent_filter_and_tags_need_no_question(self):
+        self.keep("Tabs are wide", agent="one", tags=["style"])
+        self.keep("Tabs are narrow", agent="two", tags=["style"])
+        self.keep("Tabs are gone", agent="two")
+        self.assertEqual(len(self.lines(weave(self.memory, tags=["style"]))), 2)
+        self.assertEqual(self.lines(weave(self.memory, "tabs", agent="two", tags=["style"])),
+                         ["[from two, 2026-08-02] Tabs are narrow"])
+        with self.assertRaises(UsageError):
+            weave(self.memory)
 
     def test_nothing_found_is_an_empty_text(self):
         context = weave(self.memory, "nothing")
@@ -249,6 +266,8 @@ class TestTheFrame(WeaveCase):
         for text in ("a & b", "Preis: 4,50 €", "《红楼梦》 and (x) [y] {z}", "C:\\dir", "5 ≤ 6", "naïve"):
             self.assertEqual(sanitised(text), text)
         self.assertEqual(sanitised("a < b\n  c"), "a &lt; b ⏎ c")
+        self.assertEqual(sanitised("a\x1b[31m red\x1b[0m \x1b]0;title\x07b"), "a red b")
+        self.assertEqual(sanitised("《/x》 [from me] (/etc) [/a]"), "(/x》 (from me] (/etc) [/a]")
 
 
 class TestFlags(WeaveCase):
