@@ -508,6 +508,13 @@ class Room(_Record):
     description: str = ""
 
 
+def score_of(memory: Memory) -> float:
+    """Return the score that the system salience keeps of a memory, else its importance."""
+    kept = memory.meta.get("salience")
+    score = kept.get("score") if isinstance(kept, Mapping) else None
+    return float(score) if isinstance(score, (int, float)) else float(memory.importance)
+
+
 def is_safe_id(name: str) -> bool:
     """Tell whether *name* can be an id, and so a file name, on every file system."""
     return re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,119}", name) is not None
@@ -7868,7 +7875,10 @@ def load_systems(memory: HermesLite) -> list[object]:
     """Make the systems that config.yaml names under `systems:`; each gets its own settings."""
     made = []
     import inspect
-    for name, settings in memory.config["systems"].items():
+    systems = dict(memory.config["systems"])
+    if (memory.root / "cold_index.json").exists() and "cold" in _ext_contents():
+        systems.setdefault("cold", None)           # recall has to tell of what lies there
+    for name, settings in systems.items():
         make = getattr(import_system(name), "system", None)
         if make is None or not isinstance(settings or {}, Mapping):
             raise ConfigError(f"config.yaml: systems.{name} " + (
