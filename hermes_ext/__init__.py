@@ -39,5 +39,6 @@ CONTENTS: dict[str, dict[str, str]] = {
     "settings": {"config": "list, get or set a setting, or show where they stand"},
     "archive": {},                                 # a store: storage.backend in config.yaml
     "buffer": {"buffer": "show what the short-term buffer holds"},
+    "cold": {"archive": "move low memories to cold storage, or bring them back"},
     "migrate": {"migrate": "move all memories into the archive, or back into files"},
 }

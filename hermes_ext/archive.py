@@ -29,7 +29,6 @@ import functools
 import heapq
 import json
 import os
-import shutil
 import sqlite3
 import sys
 from array import array
@@ -37,14 +36,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import quote
 
 import hermes_lite as core
 from hermes_lite import (Config, ConfigError, DamagedData, FileStore, Locked, Memory, Operation,
                          Param, Refused, StorageError, UsageError, VectorCache, Vectorizer,
                          from_json, is_safe_id, make_folder, normalise, redact, set_aside,
                          to_json, utc_now)
-from hermes_ext import archive_rescue
 from hermes_ext.archive_search import SCHEMA, TAIL, Graph, SearchTables
 
 __all__ = ["ArchiveStore", "FILE", "open_store"]
@@ -100,6 +97,11 @@ def _connect(place: str) -> sqlite3.Connection:
     return db
 
 
+def _uri(path: Path) -> str:
+    """Return a path as the URI that SQLite opens."""
+    return "file:" + "".join(f"%{ord(c):02x}" if c in "%?#" else c for c in str(path))
+
+
 def _made(db: sqlite3.Connection) -> sqlite3.Connection:
     """Make the tables where another process has not made them meanwhile."""
     db.execute("BEGIN IMMEDIATE")
@@ -115,7 +117,7 @@ def _made(db: sqlite3.Connection) -> sqlite3.Connection:
 def _is_sound(path: Path) -> bool:
     """Ask SQLite whether a file is whole; reads all of it."""
     try:
-        with contextlib.closing(_connect(f"file:{quote(str(path))}")) as db:
+        with contextlib.closing(_connect(_uri(path))) as db:
             return db.execute("PRAGMA integrity_check(1)").fetchone() == ("ok",)
     except sqlite3.Error:
         return False
@@ -209,7 +211,7 @@ class ArchiveStore:
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
                 core._sync_folder(self.root)
                 self._is_void = False
-            return self._checked(_connect(f"file:{quote(str(self.path))}"))
+            return self._checked(_connect(_uri(self.path)))
         except sqlite3.OperationalError as problem:
             if "readonly" in str(problem) or "unable to open" in str(problem):
                 return self._open_readonly()
@@ -223,7 +225,7 @@ class ArchiveStore:
         if log.exists() and log.stat().st_size:
             raise StorageError(f"{self.path} cannot be read: its log holds writes and the folder "
                                "is read-only; open it once where it can be written")
-        return _connect(f"file:{quote(str(self.path))}?immutable=1")
+        return _connect(f"{_uri(self.path)}?immutable=1")
 
     def _checked(self, db: sqlite3.Connection) -> sqlite3.Connection:
         """Make the tables of a new file; refuse one of a newer version."""
@@ -287,6 +289,8 @@ class ArchiveStore:
 
     def _build_anew(self, problem: str) -> str:
         """Fill a fresh file in `.rescue/`; return the sentence that says from where."""
+        import shutil
+        from hermes_ext import archive_rescue
         place = self.root / ".rescue"
         shutil.rmtree(place, ignore_errors=True)
         facts, tombs = archive_rescue.facts(self.path), self._rescued_tombs()
@@ -318,6 +322,7 @@ class ArchiveStore:
 
     def _rescued_tombs(self) -> tuple[str, dict[str, dict[str, str]]]:
         """Return key and tombstones: of the damaged file, else of the copy in backups/."""
+        from hermes_ext import archive_rescue
         key, found = archive_rescue.facts(self.path).get("tomb_key", ""), archive_rescue.tombs(
             self.path)
         with contextlib.suppress(ValueError, LookupError, TypeError):
@@ -328,6 +333,7 @@ class ArchiveStore:
 
     def _take_rescued(self) -> None:
         """Put the rescued file in place; done again from the start when it was killed half-way."""
+        import shutil
         place = self.root / ".rescue"
         if (place / FILE).exists():
             aside = self.root / (place / "done").read_text()
@@ -357,6 +363,12 @@ class ArchiveStore:
     def get(self, memory_id: str) -> Memory | None:
         row = self._row("SELECT entry FROM memory WHERE id=?", memory_id)
         return row and Memory.from_entry(json.loads(row[0]))
+
+    @_mended
+    def entry(self, memory_id: str) -> dict[str, object] | None:
+        """Return a memory's fields unchecked, which is faster."""
+        row = self._row("SELECT entry FROM memory WHERE id=?", memory_id)
+        return row and json.loads(row[0])
 
     def __iter__(self) -> Iterator[Memory]:
         last = 0
@@ -431,6 +443,7 @@ class ArchiveStore:
             if len(self._search.tail) >= TAIL:
                 self._search.flush()
             self._search.save()
+            self._row("UPDATE state SET changes = changes + 1")
         db.execute("COMMIT")
         if self._touches:
             db.execute("PRAGMA synchronous=NORMAL")    # a count is not worth a wait for the disk
@@ -582,6 +595,12 @@ class ArchiveStore:
         """Add tombstones: mark, id, why, at."""
         self._do("del")
         self._db().executemany("INSERT OR REPLACE INTO tomb VALUES (?, ?, ?, ?)", tombs)
+
+    @_mended
+    def removals(self) -> dict[str, dict[str, str]]:
+        """Return {id: {id, why, at}} of every memory that left a tombstone."""
+        return {i: {"id": i, "why": why, "at": at} for i, why, at in self._db().execute(
+            "SELECT id, why, at FROM tomb ORDER BY rowid")}
 
     @_mended
     def tombs(self) -> tuple[str, dict[str, dict[str, str]]]:
@@ -819,6 +838,11 @@ class ArchiveStore:
         """Return a value that changes when another process has written."""
         return id(self._db()), self._row("PRAGMA data_version")[0]
 
+    @_mended
+    def revision(self) -> list:
+        """Return what differs once the records have changed."""
+        return [*self._row("SELECT next, retired, changes FROM state")]
+
     def settle(self, *, rebuild: bool = False) -> None:
         """Bring what is fresh into the tables; *rebuild* makes every index anew."""
         with self.transaction():
@@ -832,7 +856,7 @@ class ArchiveStore:
         if not self.path.exists():
             return []
         try:
-            with contextlib.closing(_connect(f"file:{quote(str(self.path))}?mode=ro")) as db:
+            with contextlib.closing(_connect(f"{_uri(self.path)}?mode=ro")) as db:
                 said = [row for row, in db.execute("PRAGMA integrity_check(3)") if row != "ok"]
                 count, held = db.execute("SELECT (SELECT count(*) FROM memory), count "
                                          "FROM state").fetchone()

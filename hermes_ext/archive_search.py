@@ -46,8 +46,8 @@ _CACHED = 6_000                      # bitmaps kept in memory, of up to 8 KB
 SCHEMA = """
 CREATE TABLE state (one INTEGER PRIMARY KEY CHECK (one = 1), next INTEGER, sentence INTEGER,
                     flushed INTEGER, flushed_sentence INTEGER, count INTEGER, total INTEGER,
-                    shortest INTEGER, retired INTEGER, format TEXT);
-INSERT INTO state VALUES (1, 0, 0, 0, 0, 0, 0, 4294967295, 0, '');
+                    shortest INTEGER, retired INTEGER, format TEXT, changes INTEGER);
+INSERT INTO state VALUES (1, 0, 0, 0, 0, 0, 0, 4294967295, 0, '', 0);
 CREATE TABLE fresh (doc INTEGER PRIMARY KEY, terms BLOB NOT NULL, pairs BLOB NOT NULL,
                     claims BLOB NOT NULL, sentence INTEGER NOT NULL, sentences BLOB NOT NULL);
 CREATE TABLE claim (block INTEGER, hash INTEGER, doc INTEGER, PRIMARY KEY (block, hash, doc))
@@ -837,17 +837,8 @@ class _Claims(_Fresh, core.ConflictIndex):
     def candidates(self, text: str) -> list[str]:
         self.fill()
         self._known.clear()
+        self.tables.names.clear()
         return super().candidates(text)
-
-    def _holders(self, wanted: int) -> list[int]:
-        found = self.fresh.get(wanted, [])[:-self.MOST - 1:-1]
-        for block in range(-(-self.tables.flushed // BLOCK) - 1, -1, -1):
-            if len(found) >= self.MOST:
-                break
-            found += [doc for doc, in self.tables.sql(
-                "SELECT doc FROM claim WHERE block=? AND hash=? ORDER BY doc DESC LIMIT ?",
-                (block, wanted, self.MOST - len(found)))]
-        return found
 
 
 class _Known:
@@ -869,8 +860,13 @@ class _Known:
                 self.claims.tables.sql(self._question, (wanted,)).fetchone()[0])
         return self._seen[wanted]
 
-    def __rand__(self, some: set[int]) -> set[int]:
-        return {number for number in some if number in self}
+    def holders(self, wanted: int) -> Iterator[int]:
+        """Yield the documents with this hash, newest first."""
+        yield from reversed(self.claims.fresh.get(wanted, ()))
+        for block in range(-(-self.claims.tables.flushed // BLOCK) - 1, -1, -1):
+            yield from (doc for doc, in self.claims.tables.sql(
+                "SELECT doc FROM claim WHERE block=? AND hash=? ORDER BY doc DESC",
+                (block, wanted)))
 
 
 class _Grams(_Fresh, core.SparseIndex):

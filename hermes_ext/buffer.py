@@ -33,7 +33,7 @@ from datetime import datetime, timedelta
 
 import hermes_lite as core
 from hermes_lite import (ConfigError, FileStore, HermesLite, Hit, Memory, Operation, StorageError,
-                         Store, UsageError)
+                         Store, UsageError, score_of)
 
 __all__ = ["Buffer", "BufferedStore", "OPERATIONS", "system"]
 
@@ -233,13 +233,6 @@ class BufferedStore:
     def close(self) -> None:
         self.save()
         self.under.close()
-
-
-def score_of(memory: Memory) -> float:
-    """Return the score that the system salience keeps, else the importance."""
-    kept = memory.meta.get("salience")
-    score = kept.get("score") if isinstance(kept, Mapping) else None
-    return float(score) if isinstance(score, (int, float)) else float(memory.importance)
 
 
 class Buffer:

@@ -116,6 +116,8 @@ def _copy_tombs(source: Store, target: Store) -> int:
 def _copy_vectors(source: Store, target: Store) -> int:
     """Put the vectors of a remote backend; local ones are made anew."""
     kind, count = source.vector_kind(), 0
+    if kind:
+        target.backend = kind.name                 # else closing files puts local ones there
     for chunk in source.vector_chunks(kind) if kind else ():
         vectors = {name: chunk.pieces(name) for name in chunk.marks()}
         target.put_vectors(kind, vectors)

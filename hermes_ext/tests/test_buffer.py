@@ -17,8 +17,9 @@ HOME = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(HOME)]
 
 import hermes_lite as core                                                        # noqa: E402
-from hermes_lite import ConfigError, HermesLite, Memory, NotFound, UsageError     # noqa: E402
-from hermes_ext.buffer import FILE, BufferedStore, score_of                       # noqa: E402
+from hermes_lite import (ConfigError, HermesLite, Memory, NotFound, UsageError,   # noqa: E402
+                         score_of)                                                # noqa: E402
+from hermes_ext.buffer import FILE, BufferedStore                       # noqa: E402
 
 
 class Case(unittest.TestCase):
