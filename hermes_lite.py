@@ -8162,10 +8162,10 @@ def _show(memory: HermesLite, *, id: str) -> Memory:
 
 
 def _forget(memory: HermesLite, *, id: str | None, yes: bool, **more: object) -> object:
-    """Forget one id; a selection and --purge are the business of hermes_ext.care."""
+    """Forget one id; a selection and --purge are the business of hermes_ext.hygiene."""
     if id and not any(more.values()):
         return memory.forget(id)
-    return import_system("care").forget(memory, id=id, yes=yes, **more)
+    return import_system("hygiene").forget(memory, id=id, yes=yes, **more)
 
 
 def _init(memory: HermesLite) -> dict[str, object]:

@@ -23,11 +23,14 @@ CONTENTS: dict[str, dict[str, str]] = {
     "embedders": {},
     "care": {
         "doctor": "check the store and say what mends it",
-        "repair": "mend what can be mended without loss",
+        "repair": "mend what can be mended without loss"},
+    "backups": {
         "backup": "write everything needed into one file",
-        "restore": "bring the records of a backup back",
+        "restore": "bring the records of a backup back"},
+    "hygiene": {
         "scrub": "apply today's redaction to all that is stored",
-        "reindex": "make every index anew from the records",
+        "reindex": "make every index anew from the records"},
+    "encryption": {
         "encrypt": "switch encryption on or off, or rotate the key"},
     "weave": {"context": "find memories and lay them out for a prompt"},
     "rules": {
