@@ -1765,14 +1765,19 @@ def cues_of(text: str) -> list[str]:
 
     Speaks: *text*, in lower case, begins with `Mel:`, maybe after a bracket such as a date.
     """
-    days, label, months = _cue_patterns()
+    days, _, months = _cue_patterns()
     found = []
     for m in days.finditer(text):
         groups = [g for g in m.groups() if g]
         month, day = groups[::-1] if m[8] else groups
         found.append(f"@{months.get(month) or int(month)}-{int(day)}")
-    speaker = label.match(text)
-    return found + [f"{word}:" for word in speaker[1].split()] if speaker else found
+    return found + speakers_of(text)
+
+
+def speakers_of(text: str) -> list[str]:
+    """Who speaks in *text*, which is in lower case: `mel:` where it begins with `Mel:`."""
+    speaker = _cue_patterns()[1].match(text)
+    return [f"{word}:" for word in speaker[1].split()] if speaker else []
 
 
 _STOP_WORDS = frozenset("""a an the and or but if of at by for with about to from in on into than
@@ -3383,6 +3388,7 @@ def _idf(n: int, df: float) -> float:
 
 SINGLE_WEIGHT = 0.3   # of a one-character gram: enough to be found, too little to outrank a pair
 _SLIP_WEIGHT = 0.5    # of a word that is only spelled like the one asked for
+_MOST_SLIPS = 3       # words of a query that are looked up by their spelling
 _PRIOR = 50           # notes that `ceiling` adds, so that a small store knows rare from common
 _SLACK = 1 + 1e-9     # bounds are sums in another order; this covers their rounding
 _NONE = array("I")    # the list of a term that no note has; never changed
@@ -3572,10 +3578,14 @@ class BM25Index:
                 if other not in where and self._is_alive(other) and source(
                         self._keys[other]) == mine:
                     where[other] = mine
-        parts = self._finder(self, self._weigh(query), None, {}).parts_of(where)
-        own = {**{doc: sum(row) * scale for doc, row in parts.items()}, **own}
         numbers = map(self._number, _labels(tokenize_terms(query)))
         said = [self._list(number) for number in numbers if number is not None]
+        parts: dict[int, list[float]] = {}
+        if alone := not any(mine is not None for mine in where.values()):
+            neighbours = share = 0.0
+        else:
+            parts = self._finder(self, self._weigh(query), None, {}).parts_of(where)
+            own = {**{doc: sum(row) * scale for doc, row in parts.items()}, **own}
         groups: dict[object, list[list[float]]] = {}
         total: dict[int, float] = {}
         for doc, score in own.items():
@@ -3584,11 +3594,11 @@ class BM25Index:
                 if where.get(doc + away) == mine:
                     score += neighbours * (4 - abs(away)) / 3 * own[doc + away]
             total[doc] = score * (1 + speaker * any(_place(docs, doc) >= 0 for docs in said))
-            groups.setdefault(mine or doc, []).append(parts[doc])
-        sums = {name: sum(map(_together, zip(*rows))) for name, rows in groups.items()}
-        alone = not any(mine is not None for mine in where.values())
+            groups.setdefault(mine or doc, []).append(parts.get(doc, [0.0]))
+        sums = {name: sum(rows[0] if len(rows) == 1 else map(_together, zip(*rows)))
+                for name, rows in groups.items()}
         most = max(sums.values())
-        part = 0 if alone or not most else share * max(total.values()) / most
+        part = share * max(total.values()) / most if most else 0.0
         ranked = [(score + part * sums[where[doc] or doc], doc) for doc, score in total.items()]
         rest = [row for row in found if row[1] <= 0 and self._docs[row[0]] not in total]
         return [(self._keys[doc], score) for score, doc in sorted(ranked, reverse=True)] + rest
@@ -3613,11 +3623,11 @@ class BM25Index:
 
     def _weigh(self, query: str) -> list[_Term]:
         """What is known of each term of the query, in its order; absent ones are left out."""
-        found = []
+        found, slips = [], _MOST_SLIPS * self._spelling
         for term, count in Counter(self._narrow(self._tokenize(query))).items():
             number, share = self._number(term), 1.0
-            if self._spelling and not self.frequency(term):
-                number, share = self._slip(term), _SLIP_WEIGHT
+            if slips and _may_slip(term) and not self.frequency(term):
+                number, share, slips = self._slip(term), _SLIP_WEIGHT, slips - 1
             docs = _NONE if number is None else self._list(number)
             if docs:
                 weight = _idf(len(self), len(docs)) * count * share
@@ -3629,10 +3639,8 @@ class BM25Index:
     def _slip(self, term: str) -> int | None:
         """The commonest term that differs from *term* by one letter, or by two swapped.
 
-        Of ASCII words from five letters on; the first letter is taken to be right.
+        The first letter is taken to be right. Some 500 look-ups for a word of eight letters.
         """
-        if len(term) < 5 or not (term.isascii() and term.isalpha()):
-            return None
         found = [(self.frequency(other), other) for other in _slips(term)]
         best = max(found, key=lambda row: (row[0], row[1]))
         return self._number(best[1]) if best[0] else None
@@ -3725,7 +3733,12 @@ class BM25Index:
 
 def _together(parts: Iterable[float]) -> float:
     """What several notes have of one term, the second and third counted less and less."""
-    return sum(part / 2 ** n for n, part in enumerate(heapq.nlargest(3, parts)))
+    first, second, third = (*sorted(parts, reverse=True), 0.0, 0.0)[:3]
+    return first + second / 2 + third / 4
+
+
+def _may_slip(term: str) -> bool:
+    return 5 <= len(term) <= 25 and term.isascii() and term.isalpha()
 
 
 def _slips(word: str) -> Iterator[str]:
@@ -3765,6 +3778,14 @@ class _Parts(dict[int, float]):
 
     def __init__(self, k1: float, b: float, mean: float) -> None:
         self.k1, self.b, self.mean = k1, b, mean
+        self.more: dict[tuple[int, int], float] = {}
+
+    def gain(self, tf: int, length: int) -> float:
+        """By how much more than once found a term counts that is found *tf* times, kept."""
+        known = self.more.get((tf, length))
+        if known is None:
+            known = self.more[tf, length] = self.part(tf, length) / self[length] - 1
+        return known
 
     def part(self, tf: int, length: int) -> float:
         norm = self.k1 * (1 - self.b + self.b * length / self.mean)
@@ -3847,9 +3868,10 @@ class _Find:
             for doc in _shared(sums, term.docs):
                 sums[doc] += weight
             several = ((doc, pairs[2 * bisect_left(docs, doc) + 1]) for doc in _shared(sums, docs))
+        lengths, known, gain = self.lengths, self.parts.more.get, self.parts.gain
         for doc, tf in several:
-            length = self.lengths[doc]
-            sums[doc] += weight * (self.parts.part(tf, length) / self.parts[length] - 1)
+            more = known((tf, lengths[doc]))
+            sums[doc] += weight * (gain(tf, lengths[doc]) if more is None else more)
 
     def best_so_far(self, sums: dict[int, float], k: int) -> list[tuple[float, int]]:
         """The *k* accepted notes of the highest sums, best first; fewer when there are no more.
@@ -7750,7 +7772,7 @@ def _voices(query: str, hits: Sequence[Hit], scores: Sequence[float]) -> list[fl
     -1 to 1; 0 where no hit is said by one whom the query names.
     """
     labels = set(_labels(tokenize_terms(query)))
-    said = [not labels.isdisjoint(cues_of(hit.content.lower())) for hit in hits]
+    said = [not labels.isdisjoint(speakers_of(hit.content[:100].lower())) for hit in hits]
     own = max((score for score, mine in zip(scores, said) if mine), default=0.0)
     others = max((score for score, mine in zip(scores, said) if not mine), default=0.0)
     if not own:
