@@ -49,7 +49,7 @@ class Case(unittest.TestCase):
     def clock(self) -> datetime:
         return self.now
 
-    def small(self, *, block: int = 64, small: int = 16, tail: int = 10, bulk: int = 40) -> None:
+    def small(self, *, block: int = 32, small: int = 8, tail: int = 6, bulk: int = 20) -> None:
         """Make blocks small, so that a few texts fill several."""
         for name, value in (("BLOCK", block), ("SMALL", small), ("BULK", bulk), ("TAIL", tail)):
             patch = mock.patch.object(SearchTables, name, value)
@@ -374,6 +374,20 @@ class TestPromises(Case):
                 with self.assertRaises(Refused):
                     memory.remember("Quetzalcoatl keeps the zephyrblade in 仓库柒号 with Brünhild",
                                     deliberate=False)
+
+    def test_what_is_removed_leaves_no_trace_in_any_index(self) -> None:
+        self.small()
+        store = self.archive()
+        self.fill(store, 70)
+        with store.transaction():
+            for memory_id in store.ids():
+                store.remove(memory_id, why="forgotten")
+        store.close()
+        with contextlib.closing(sqlite3.connect(store.path)) as db:
+            for name in ("memory", "fresh", "word", "claim", "sentence", "gram", "entity"):
+                self.assertEqual(db.execute(f"SELECT count(*) FROM {name}").fetchone(), (0,), name)
+            self.assertEqual({byte for bits, in db.execute(
+                "SELECT bits FROM slice UNION ALL SELECT sizes FROM length") for byte in bits}, {0})
 
     def test_files_are_for_their_owner_only(self) -> None:
         old = os.umask(0)
