@@ -7055,8 +7055,8 @@ class HermesLite:
 
         Words and vectors are two arms, merged by score (retrieval.fusion); a system may add
         one, and so do days that the query names ("two weeks ago", read from *now*). An arm that
-        fails is left out and named in `degraded`. Nothing is returned when even the best hit is
-        less likely than retrieval.min_confidence. Each hit counts as an access.
+        fails is left out and named in `degraded`. Without tags nothing is returned when even the
+        best hit is less likely than retrieval.min_confidence. Each hit counts as an access.
         *tags* keeps what has all of them, *agent* what exactly this agent wrote; an unknown one
         finds nothing. With tags and no query it is all of theirs, newest first.
         """
@@ -7080,6 +7080,8 @@ class HermesLite:
             merged = self._fused(query, arms, vectorizer, floor, accept)
             hits = self._hits(merged, arms, limit=max(2 * k, _RERANK_DEPTH))
             hits = self._judged(self._quoted_first(query, hits), query, vectorizer)
+            if not wanted and not self._is_sure(hits):
+                hits = []
         hits = self._reranked(query, hits, k, degraded)
         return self._answer(query, self._weighed(query, hits, degraded)[:k], degraded)
 
@@ -7163,7 +7165,7 @@ class HermesLite:
         return [hit for _, hit in sorted(rows, key=lambda row: -row[0])]
 
     def _judged(self, hits: list[Hit], query: str, vectorizer: Vectorizer) -> list[Hit]:
-        """Give each hit its confidence; return none when even the best has too little."""
+        """Give each hit its confidence."""
         ceiling = self.store.ceiling(query)
         unit = max((hit.kw_score for hit in hits), default=0.0)
         if self.config["retrieval"]["fusion"] == "rrf":
@@ -7179,10 +7181,13 @@ class HermesLite:
             near = 0.0 if words and vectorizer.name == "local" else _likely(
                 hit.vec_score, vectorizer)         # spelling says no more than the words did
             judged.append(replace(hit, confidence=round(max(words, near), 4)))
-        least, trusted = self.config["retrieval"]["min_confidence"], {"keywords", "vectors"}
-        sure = any(hit.confidence >= least or not trusted.issuperset(hit.why["arms"])
-                   for hit in judged)
-        return judged if sure else []
+        return judged
+
+    def _is_sure(self, hits: Sequence[Hit]) -> bool:
+        """Tell whether any hit is likely enough, or was found by more than words and vectors."""
+        least, unsure = self.config["retrieval"]["min_confidence"], {"keywords", "vectors"}
+        return any(hit.confidence >= least or not unsure.issuperset(hit.why["arms"])
+                   for hit in hits)
 
     def vsearch(self, query: str, *, top_k: int | None = None) -> Hits:
         """Return the nearest memories by cosine alone, at most *top_k*; counts no access."""

@@ -257,7 +257,8 @@ class TestPromises(Case):
             seen = max([seen, *map(int, rest)])
             store = self.archive("a")
             gone = {n - 2 for n in range(4, seen + 1, 5)}
-            for number in range(seen + 1):
+            unsure = {seen - 1} if (seen + 1) % 5 == 4 else set()    # removed, or not yet
+            for number in sorted({*range(seen + 1)} - unsure):
                 found = store.get(f"mem_w{turn}_{number}")
                 self.assertEqual(found is None, number in gone, (turn, number, seen))
             self.check_indexes(store)
