@@ -38,6 +38,7 @@ from notes import Notes                                                         
 from speed import process, spread, timed                                          # noqa: E402
 from hermes_ext.archive import ArchiveStore                                       # noqa: E402
 
+__all__ = ["main", "measure"]
 _BATCH, _DEPTH = 10_000, 50
 CODE = ("import sys; sys.path.insert(0, sys.argv.pop(1)); import hermes_lite; "
         "sys.exit(hermes_lite.main())")
@@ -72,11 +73,13 @@ class Fts:
         self.base.execute(f"create virtual table notes using fts5(text, tokenize='{tokenizer}')")
 
     def fill(self, rows: Sequence[core.Memory]) -> None:
+        """Write all texts in one transaction."""
         with self.base:
             self.base.executemany("insert into notes values (?)",
                                   ((self.wording(row.content),) for row in rows))
 
     def ask(self, query: str) -> int:
+        """Search for any of the words; return how many were found."""
         words = " OR ".join(f'"{word}"' for word in self.words(query))
         return len(self.base.execute(
             "select rowid, bm25(notes) from notes where notes match ? order by bm25(notes) "
@@ -112,9 +115,10 @@ def bare_table(folder: Path, rows: Sequence[core.Memory]) -> sqlite3.Connection:
     return base
 
 
-def measure_writes(store: core.Store, memory: core.HermesLite, base: sqlite3.Connection,
-                   notes: Notes, count: int) -> dict[str, dict[str, float]]:
+def measure_writes(memory: core.HermesLite, base: sqlite3.Connection, *, notes: Notes,
+                   count: int) -> dict[str, dict[str, float]]:
     """Write one by one, in turns: the store, a bare insert, and the whole of remember."""
+    store = memory.store
     times: dict[str, list[float]] = {"put": [], "bare": [], "remember": []}
     for number in range(count):
         row = core.Memory(f"mem_single_{number}", notes.text(), tags=("project_1", "single"),
@@ -185,7 +189,7 @@ def measure(size: int, folder: Path, *, singles: int, files: int) -> dict[str, o
     found["ask"] = measure_questions(asks, queries)
     found["tags"] = spread([timed(lambda pair=pair: memory.recall(tags=pair)) for pair in tags])
     found["one_tag"] = spread([timed(lambda t=one: memory.recall(tags=[t])) for _, one in tags])
-    found["write"] = measure_writes(memory.store, memory, base, notes, singles)
+    found["write"] = measure_writes(memory, base, notes=notes, count=singles)
     memory.close()
     if size <= files:
         plain.close()

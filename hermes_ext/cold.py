@@ -101,7 +101,8 @@ class _Bucket:
     def _ask(self, method: str, name: str, **more: object) -> Mapping[str, object]:
         from botocore.exceptions import BotoCoreError, ClientError
         try:
-            return getattr(self._client, method)(Bucket=self.bucket, Key=self.prefix + name, **more)
+            return getattr(self._client, method)(Bucket=self.bucket, Key=self.prefix + name,
+                                                 **more)
         except (BotoCoreError, ClientError) as problem:
             said = core.redact(str(problem))[0][:200]
             raise RemoteError(f"S3 refused {self.place}/{name}: {said}") from None
@@ -149,6 +150,7 @@ class Cold:
                                        "`import` reads them")
 
     def write(self) -> None:
+        """Put the index on the disk."""
         self.memory.store.write(INDEX, core.to_json({
             "version": 1, "place": self.place, "files": self.files, "memories": self.memories}))
         self._seen = core._stamp(self.memory.root / INDEX)

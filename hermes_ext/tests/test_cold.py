@@ -165,7 +165,8 @@ class TestCold(Case):
     def test_an_encrypted_store_has_sealed_cold_files(self) -> None:
         if importlib.util.find_spec("cryptography") is None:
             self.skipTest("cryptography")
-        config = core.Config({}, environ={"HERMES_ENCRYPT": "on", "HERMES_VECTOR_BACKEND": "local"})
+        config = core.Config({}, environ={"HERMES_ENCRYPT": "on",
+                                          "HERMES_VECTOR_BACKEND": "local"})
         memory = HermesLite(self.folder / "e", config=config, clock=lambda: self.now)
         self.addCleanup(memory.close)
         rows = self.fill(memory)
