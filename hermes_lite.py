@@ -6926,6 +6926,17 @@ class HermesLite:
         """Return what a caller gave as an error may show it: redacted, short, in quotes."""
         return repr(self._clean(str(value)[:1000])[:80])
 
+    def moment(self, since: str) -> datetime:
+        """Return the moment that a date names, or a span before now such as 12h, 1d or 2w."""
+        if span := re.fullmatch(r"(\d{1,5})([hdw])", since.strip()):
+            unit = {"h": "hours", "d": "days", "w": "weeks"}[span[2]]
+            return self._clock() - timedelta(**{unit: int(span[1])})
+        start = parse_time(since)
+        if start is None:
+            raise UsageError(f"since is {self._quoted(since)}; give a date such as 2026-08-17, "
+                             "or a span such as 12h, 1d or 2w")
+        return start
+
     def _own_rules(self) -> tuple[str, ...]:
         patterns = self.config["security"]["redact_patterns"]
         return tuple(pattern for pattern in patterns if pattern not in BASE_PATTERNS)

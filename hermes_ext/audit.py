@@ -46,7 +46,6 @@ import re
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from pathlib import Path
 
 from hermes_lite import (ConfigError, Event, FileLock, HermesLite, NotFound, Operation, Param,
@@ -301,25 +300,12 @@ def listed(memory: HermesLite, *, since: str | None = None, what: str | None = N
 
     *since* is a date, or a span such as 12h, 1d or 2w. Lines that cannot be read are left out.
     """
-    start = _start(memory, since)
+    start = memory.moment(since) if since is not None else None
     rows = [line for _, row in _of(memory).rows() if (line := _line(row))
             and what in (None, line.get("what")) and agent in (None, line.get("agent"))
             and (id is None or id in (line.get("ids") or ()))
             and (start is None or (parse_time(line.get("at")) or start) >= start)]
     return rows[-limit:] if limit else rows
-
-
-def _start(memory: HermesLite, since: str | None) -> datetime | None:
-    if since is None:
-        return None
-    if span := re.fullmatch(r"(\d{1,5})([hdw])", since.strip()):
-        unit = {"h": "hours", "d": "days", "w": "weeks"}[span[2]]
-        return memory._clock() - timedelta(**{unit: int(span[1])})
-    start = parse_time(since)
-    if start is None:
-        raise UsageError(f"since is {memory._quoted(since)}; give a date such as 2026-08-17, or "
-                         "a span such as 12h, 1d or 2w")
-    return start
 
 
 def system(memory: HermesLite, *, max_bytes: int = 5_000_000, head: str | None = None,
