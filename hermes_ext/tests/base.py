@@ -18,7 +18,6 @@ HOME = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(HOME))
 
 import hermes_lite as core
-from hermes_ext import care
 from hermes_lite import HermesLite
 
 HAS_CRYPTO = importlib.util.find_spec("cryptography") is not None
@@ -30,8 +29,18 @@ def word(size: int = 14) -> str:
     return "q" + "".join(random.choices(string.ascii_lowercase, k=size))
 
 
-def secret() -> str:
+def a_secret() -> str:
     return secrets.token_urlsafe(24).replace("-", "x").replace("_", "y") + "7Qz"
+
+
+def setUpModule() -> None:
+    """Do not wait for the disk: kills are tried here, power cuts are not.
+
+    A test module that imports this name has it.
+    """
+    real = os.fsync
+    os.fsync = lambda handle: None
+    unittest.addModuleCleanup(setattr, os, "fsync", real)
 
 
 class Case(unittest.TestCase):
@@ -87,4 +96,5 @@ class Case(unittest.TestCase):
                 if not name.startswith(derived)}
 
     def states(self, memory: HermesLite) -> dict[str, str]:
+        from hermes_ext import care
         return {check.name: check.state for check in care.doctor(memory)}

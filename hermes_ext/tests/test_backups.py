@@ -11,13 +11,13 @@ from pathlib import Path
 
 import hermes_lite as core
 from hermes_ext import backups
-from hermes_ext.tests.base import Case, secret
+from hermes_ext.tests.base import Case, a_secret
 from hermes_lite import DamagedData, NotFound, Refused, UsageError
 
 
 class Backup(Case):
     def test_it_holds_everything_and_no_key_and_is_closed_to_others(self) -> None:
-        memory, key = self.filled(), secret()
+        memory, key = self.filled(), a_secret()
         memory.forget(memory.list()[0].id)
         (self.root / ".env").write_text(f"JINA_API_KEY={key}\n")
         (self.root / ".master_key").write_text(key)
@@ -221,7 +221,7 @@ class Restore(Case):
         self.assertEqual(self.prints(), before)
 
     def test_what_comes_back_is_redacted_by_todays_rules(self) -> None:
-        memory, key = self.filled(), secret()
+        memory, key = self.filled(), a_secret()
         entries = [m.entry() for m in memory.list()]
         entries[0]["content"] = f"password: {key}"
         entries[0]["meta"] = {"login": {"password": key}}

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import hermes_lite as core
 from hermes_ext import backups, care, hygiene
-from hermes_ext.tests.base import Case, HOME, NOW, secret
+from hermes_ext.tests.base import Case, HOME, NOW, a_secret
 from hermes_lite import HermesLite, Refused
 
 
@@ -137,7 +137,7 @@ class Doctor(Case):
         self.assertEqual((found["backups"], found["leftovers"], found["clock"]), ("warn",) * 3)
 
     def test_a_secret_in_an_old_record_or_backup_fails_and_is_not_shown(self) -> None:
-        memory, key = self.filled(), secret()
+        memory, key = self.filled(), a_secret()
         memory.close()
         path = self.root / "index.json"
         path.write_bytes(path.read_bytes().replace(b"Olga", f"password: {key}".encode()))

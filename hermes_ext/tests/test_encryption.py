@@ -9,7 +9,7 @@ from pathlib import Path
 
 import hermes_lite as core
 from hermes_ext import backups, care, encryption, hygiene, workshop
-from hermes_ext.tests.base import Case, HAS_CRYPTO, NOW, secret, word
+from hermes_ext.tests.base import Case, HAS_CRYPTO, NOW, a_secret, word
 from hermes_lite import ConfigError, HermesLite, UsageError
 
 
@@ -256,7 +256,7 @@ class Encrypt(Case):
         self.assertEqual(checks.exit_code, 1)
 
     def test_scrub_purge_and_backup_keep_sealed_what_was_sealed(self) -> None:
-        marker, key = word(), secret()
+        marker, key = word(), a_secret()
         memory = self.spread(marker)
         encryption.encrypt(memory, "on")
         memory.save_state("job", {"last": f"password: {key}"})

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import hermes_lite as core
 from hermes_ext import backups, care, hygiene, workshop
-from hermes_ext.tests.base import Case, HOME, NOW, secret, word
+from hermes_ext.tests.base import Case, HOME, NOW, a_secret, word
 from hermes_lite import ConfigError, HermesLite, NotFound, Refused, UsageError
 
 
 class Scrub(Case):
     def test_a_secret_of_any_place_is_gone_afterwards(self) -> None:
-        memory, key = self.filled(), secret()
+        memory, key = self.filled(), a_secret()
         memory.remember("a third note for the archive")
         backups.backup(memory)
         memory.close()
@@ -68,19 +68,20 @@ class Scrub(Case):
         self.assertEqual(self.records(), before)
 
     def test_a_large_store_has_it_in_no_index_afterwards(self) -> None:
-        memory, key = self.open(), secret()
+        memory, key = self.open(), a_secret()
         with memory.batch():
             for number in range(1500):
                 memory.remember(f"lamp {number} " + " ".join(word(8) for _ in range(24)))
         memory.redact = lambda text: (text, ())       # as under the rules of an earlier version
         memory.remember(f"the lamp's password: {key}")
+        memory.recall("lamp")                         # makes the index of words
         memory.close()
         self.assertIn(".search/words.bin", self.grep(key))
         code, _, err = self.cli("scrub", "--yes")
         self.assertEqual((code, self.grep(key)), (0, []), err)
 
     def test_rejected_entries_of_any_form_are_scrubbed(self) -> None:
-        memory, key = self.filled(), secret()
+        memory, key = self.filled(), a_secret()
         leak = f"password: {key}"
         for rows in ([leak, 5, None, [leak]], [{"redacted": 7, "content": leak}], {"a": leak}):
             memory.store.write("backups/rejected_00000000.json", json.dumps(rows).encode())
@@ -88,7 +89,7 @@ class Scrub(Case):
             self.assertEqual(self.grep(key), [], rows)
 
     def test_a_link_is_followed_only_where_the_store_follows_it(self) -> None:
-        memory, key = self.filled(), secret()
+        memory, key = self.filled(), a_secret()
         memory.close()
         outside = self.home / "notes"
         shutil.move(self.root / "store", outside)
@@ -226,7 +227,7 @@ class Forget(Case):
         self.assertEqual(len(hygiene.forget(memory, until="2099-01-01").ids), 1)
 
     def test_the_reason_is_kept_and_redacted(self) -> None:
-        memory, key = self.filled(), secret()
+        memory, key = self.filled(), a_secret()
         each = memory.list()[0]
         hygiene.forget(memory, id=each.id, reason=f"moved out, password: {key}")
         self.assertEqual(self.grep(key), [])

@@ -22,6 +22,7 @@ sys.path.insert(0, str(HOUSE))
 from hermes_ext import actions                                          # noqa: E402
 from hermes_ext.report import report                                    # noqa: E402
 from hermes_ext.rules import Rules                                      # noqa: E402
+from hermes_ext.tests.base import setUpModule                           # noqa: E402, F401
 from hermes_lite import (Config, ConfigError, HermesLite, Memory, Refused, RemoteError,  # noqa: E402
                          UsageError, redact)
 
@@ -29,13 +30,6 @@ NOW = datetime(2026, 8, 5, 12, tzinfo=timezone.utc)        # a Wednesday
 PYTHON = sys.executable
 HAS_REQUESTS = importlib.util.find_spec("requests") is not None
 HAS_ICALENDAR = importlib.util.find_spec("icalendar") is not None
-
-
-def setUpModule() -> None:
-    """Do not wait for the disk: kills are tried here, power cuts are not."""
-    real = os.fsync
-    os.fsync = lambda handle: None
-    unittest.addModuleCleanup(setattr, os, "fsync", real)
 
 
 def anchor(kind: str, value: str, **more) -> dict:

@@ -1,10 +1,8 @@
 """Sync: all devices end equal, nothing forgotten is back, and no text is lost."""
-import contextlib
 import json
 import os
 import random
 import shutil
-import string
 import subprocess
 import sys
 import tempfile
@@ -23,6 +21,7 @@ from hermes_ext import sync_own                                        # noqa: E
 from hermes_ext.sync import retire, status, sync                       # noqa: E402
 from hermes_ext.sync_merge import (Item, Version, from_line, joined, merge,  # noqa: E402
                                    text_mark, to_line)
+from hermes_ext.tests.base import a_secret                             # noqa: E402
 from hermes_lite import (Config, ConfigError, FileStore, HermesLite, Locked,     # noqa: E402
                          Memory, NotFound, Refused, is_ciphertext, to_json)
 
@@ -35,11 +34,6 @@ try:
     import cryptography
 except ImportError:
     cryptography = None
-
-
-def a_secret() -> str:
-    return "".join(random.SystemRandom().choice(string.ascii_letters + string.digits)
-                   for _ in range(28)) + "7aQ"
 
 
 def words(number: int) -> str:

@@ -17,6 +17,7 @@ sys.path.insert(0, str(HOUSE))
 
 from hermes_ext import weave as w                                      # noqa: E402
 from hermes_ext.weave import Context, flags, sanitised, weave          # noqa: E402
+from hermes_ext.tests.base import setUpModule                           # noqa: E402, F401
 from hermes_lite import Config, HermesLite, MissingPackage, UsageError  # noqa: E402
 
 NOW = datetime(2026, 8, 1, 12, tzinfo=timezone.utc)
@@ -41,13 +42,6 @@ HARMLESS = (
     "Der Nutzer möchte die Regeln für den Versand sehen", "a < b and b > c, Dict<str, int>",
     "Send the report on Fridays", "We act as a reseller in France", "《红楼梦》 is by 曹雪芹",
     "The prompt for the shell is green", "忘记带钥匙了", "The build takes 12 minutes [see #4]")
-
-
-def setUpModule() -> None:
-    """Do not wait for the disk: kills are tried here, power cuts are not."""
-    real = os.fsync
-    os.fsync = lambda handle: None
-    unittest.addModuleCleanup(setattr, os, "fsync", real)
 
 
 class WeaveCase(unittest.TestCase):
