@@ -4,6 +4,9 @@ CONTENTS says which commands a module brings, {module: {command: one help line}}
 command line knows them without importing any. A module has `OPERATIONS`, the operations of its
 commands, and, where it takes part in every write or read, `system(memory, **settings)`, which
 makes the Extension that config.yaml switches on under `systems:`.
+
+A module that is not in CONTENTS is part of the system whose name it begins with (sync_merge), or
+shared by several: workshop, by those that work on a store's files.
 """
 
 __all__ = ["CONTENTS"]

@@ -181,7 +181,8 @@ class Restore(Case):
                       {n: d for n, d in good.items() if n != "MANIFEST.json"},
                       {**good, "one-more.md": b"x"},
                       {**good, "MANIFEST.json": json.dumps({**manifest, "memories": 3}).encode()},
-                      {**good, "MANIFEST.json": b"[1]"}, {**good, "MANIFEST.json": b'{"files": 1}'}):
+                      {**good, "MANIFEST.json": b"[1]"},
+                       {**good, "MANIFEST.json": b'{"files": 1}'}):
             path = self.home / "changed.tar.gz"
             with tarfile.open(path, "w:gz") as archive:
                 for name, data in files.items():
@@ -196,7 +197,8 @@ class Restore(Case):
         memory = self.filled()
         for tombs in (b"[]", b"{", b'{"key": "a", "tombstones": {"x": 1}}', b'{"tombstones": {}}'):
             with self.assertRaises(DamagedData, msg=tombs):
-                backups.restore(memory, self.archive({"index.json": b"[]", "tombstones.json": tombs}))
+                backups.restore(memory, self.archive({"index.json": b"[]",
+                                                      "tombstones.json": tombs}))
         self.assertEqual(len(memory.list()), 2)
 
     def test_keys_in_an_archive_are_not_put_back(self) -> None:

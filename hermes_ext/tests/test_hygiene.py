@@ -244,7 +244,8 @@ class Forget(Case):
 
         def run(*words: str) -> subprocess.CompletedProcess:
             return subprocess.run(
-                [sys.executable, "-S", str(alone / "hermes_lite.py"), "--root", str(self.root), *words],
+                [sys.executable, "-S", str(alone / "hermes_lite.py"), "--root", str(self.root),
+                 *words],
                 capture_output=True, text=True, cwd=alone, env={"PATH": os.defpath})
         self.assertEqual(run("forget", each.id).returncode, 0)
         missing = run("forget", "--room", "events")

@@ -424,7 +424,8 @@ class TestWebhook(RulesCase):
                     "https://93.184.216.34/x"):
             actions.check_address(url)
         actions.check_address("https://10.0.0.1/x", private=True)
-        for url in ("", "ftp://example.com/x", "https://", "//example.com", "https://[::1", "mail"):
+        for url in ("", "ftp://example.com/x", "https://", "//example.com", "https://[::1",
+                    "mail"):
             with self.assertRaises(ConfigError, msg=url):
                 actions.check_address(url)
 
@@ -460,7 +461,8 @@ class TestAppend(RulesCase):
         return dict(row.partition(":")[::2] for row in rows if ":" in row)
 
     def test_every_line_has_at_most_75_octets_and_characters_stay_whole(self):
-        for text in ("长" * 200, "a" * 500, "é😀" * 90, "x, y; z\\ \n" * 30, "\x07\x1b[2J" + "b" * 99):
+        for text in ("长" * 200, "a" * 500, "é😀" * 90, "x, y; z\\ \n" * 30,
+                     "\x07\x1b[2J" + "b" * 99):
             event = self.event(text)
             for line in event.split(b"\r\n"):
                 self.assertLessEqual(len(line), 75)
