@@ -375,10 +375,23 @@ class _Scrubber:
         if name.endswith(".json") and isinstance(content := _maybe_json(data), dict):
             fixed = core._deep(content, self.text)
             return data if fixed == content else core.to_json(fixed)
+        if _LOG.fullmatch(name):
+            return b"".join(map(self._edit_line, data.splitlines(keepends=True)))
+        return self._edit_text(data)
+
+    def _edit_text(self, data: bytes) -> bytes:
         text = data.decode("utf-8")
         if "\0" in text:
             raise ValueError("no text")
         return self.text(text).encode()
+
+    def _edit_line(self, line: bytes) -> bytes:
+        """Redact each value of a line alone: `"cli pin", "what": …` names no PIN."""
+        content = _maybe_json(line)
+        if not isinstance(content, dict):
+            return self._edit_text(line)
+        fixed = core._deep(content, self.text)
+        return line if fixed == content else core.to_json(fixed) + b"\n"
 
     def _edit_tombs(self, data: bytes) -> bytes:
         content = core.from_json(data)
@@ -391,6 +404,7 @@ class _Scrubber:
         return core.to_json({**body, "crc": zlib.crc32(core.to_json(body))})
 
 
+_LOG = re.compile(r"logs/(audit|rules).*\.log")
 # The manifest is made anew; redaction would take the patterns in config.yaml for secrets.
 _UNTOUCHED = ("MANIFEST.json", "config.yaml")
 
@@ -421,8 +435,10 @@ class Copy(core._Record):
 
     def lines(self) -> Iterator[str]:
         """Yield what a person should read."""
-        yield (f"{self.file}: {self.memories} memories, {self.tombstones} tombstones, "
-               f"{self.files} files, {self.bytes:,} bytes{', encrypted' * self.encrypted}")
+        yield (f"{self.file}: {core.counted(self.memories, 'memory', 'memories')}, "
+               f"{core.counted(self.tombstones, 'tombstone')}, "
+               f"{core.counted(self.files, 'file')}, {self.bytes:,} bytes"
+               f"{', encrypted' * self.encrypted}{'' if self.problems else ', whole'}")
         yield from self.problems
 
 
@@ -799,10 +815,8 @@ def _select(memory: HermesLite, *, room: str | None, query: str | None,
     words = set(core.tokenize_terms(query)) if query is not None else set()
     if query is not None and not words:
         raise UsageError("--query needs at least one word")
-    end = core.parse_time(until)
-    if until is not None and end is None:
-        raise UsageError("--until needs a date such as 2026-08-17")
-    if end and len(until.strip()) <= 10:
+    end = memory.moment(until, "until")
+    if end and len(until.strip()) in (8, 10):              # a bare date: its whole day
         end += timedelta(days=1, seconds=-1)
     if tags is not None and not core.tag_forms(tags):
         raise UsageError("--tags needs at least one tag")
@@ -1121,7 +1135,8 @@ def _check_permissions(root: Path) -> Check:
     if not loose:
         return Check("permissions", "ok", "nobody else may read the files")
     return Check("permissions", "fail" if files else "warn",
-                 f"{len(files)} files and {len(loose) - len(files)} folders are open to others",
+                 f"open to others: {core.counted(len(files), 'file')} and "
+                 f"{core.counted(len(loose) - len(files), 'folder')}",
                  "repair")
 
 
@@ -1262,7 +1277,8 @@ def _check_backups(store: FileStore) -> Check:
     if bad:
         return Check("backups", "warn", f"{len(bad)} of {len(paths)} are damaged: "
                      f"{', '.join(bad[:3])}", "backup")
-    return Check("backups", "ok", f"{len(paths)} backups and archives can be read")
+    return Check("backups", "ok", f"{core.counted(len(paths), 'backup or archive', 'backups and archives')} "
+                 "can be read")
 
 
 def _check_leftovers(store: FileStore) -> Check:

@@ -21,7 +21,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from pathlib import Path
 
 from hermes_lite import (HermesLite, Memory, Operation, Param, Refused, UsageError, _first_line,
@@ -80,7 +79,7 @@ def report(memory: HermesLite, *, since: str = "1d", by: str = "agent", tag: str
     if by not in BY:
         raise UsageError(f"--by is one of {', '.join(BY)}")
     target = _target(memory, file) if file is not None else None
-    start, fired = _start(memory, since), {}
+    start, fired = memory.moment(since), {}
     for row in _firings(memory):
         if (parse_time(row.get("at")) or start) >= start:
             fired.setdefault(str(row["id"]), {})[str(row["rule"])] = None
@@ -95,17 +94,6 @@ def report(memory: HermesLite, *, since: str = "1d", by: str = "agent", tag: str
     if target:
         write_atomic(target, ("\n".join(made.markdown()) + "\n").encode("utf-8", "replace"))
     return made
-
-
-def _start(memory: HermesLite, since: str) -> datetime:
-    if span := re.fullmatch(r"(\d{1,5})([hdw])", since.strip()):
-        unit = {"h": "hours", "d": "days", "w": "weeks"}[span[2]]
-        return memory._clock() - timedelta(**{unit: int(span[1])})
-    start = parse_time(since)
-    if start is None:
-        raise UsageError(f"since is {memory._quoted(since)}; give a date such as 2026-08-17, or "
-                         "a span such as 12h, 1d or 2w")
-    return start
 
 
 def _target(memory: HermesLite, file: str) -> Path:
