@@ -6926,17 +6926,6 @@ class HermesLite:
         """Return what a caller gave as an error may show it: redacted, short, in quotes."""
         return repr(self._clean(str(value)[:1000])[:80])
 
-    def moment(self, since: str) -> datetime:
-        """Return the moment that a date names, or a span before now such as 12h, 1d or 2w."""
-        if span := re.fullmatch(r"(\d{1,5})([hdw])", since.strip()):
-            unit = {"h": "hours", "d": "days", "w": "weeks"}[span[2]]
-            return self._clock() - timedelta(**{unit: int(span[1])})
-        start = parse_time(since)
-        if start is None:
-            raise UsageError(f"since is {self._quoted(since)}; give a date such as 2026-08-17, "
-                             "or a span such as 12h, 1d or 2w")
-        return start
-
     def _own_rules(self) -> tuple[str, ...]:
         patterns = self.config["security"]["redact_patterns"]
         return tuple(pattern for pattern in patterns if pattern not in BASE_PATTERNS)
@@ -7220,6 +7209,17 @@ class HermesLite:
         if type(k) is not int or k < 1:
             raise UsageError(f"top_k is {self._quoted(k)}; give a whole number from 1 up")
         return query[:_QUERY_CHARS], min(k, 1_000_000)
+
+    def moment(self, text: str | None, name: str = "since") -> datetime | None:
+        """Return the time that a date, or a span before now such as 12h, 1d or 2w, means."""
+        if text is not None and (span := re.fullmatch(r"(\d{1,5})([hdw])", str(text).strip())):
+            unit = {"h": "hours", "d": "days", "w": "weeks"}[span[2]]
+            return self._clock() - timedelta(**{unit: int(span[1])})
+        moment = parse_time(text)
+        if text is not None and moment is None:
+            raise UsageError(f"{name} is {self._quoted(text)}; give a date such as 2026-08-17, or "
+                             "a span such as 12h, 1d or 2w")
+        return moment
 
     def _room(self, room: str | None) -> str | None:
         return None if room is None else self.config.check_room(self._clean(room))
@@ -7565,9 +7565,7 @@ class HermesLite:
             self.config.room_of(self._clean(category))
         if limit is not None and (type(limit) is not int or limit < 1):
             raise UsageError(f"limit is {self._quoted(limit)}; give a whole number from 1 up")
-        start = parse_time(since)
-        if since is not None and start is None:
-            raise UsageError(f"since is {self._quoted(since)}; give a date such as 2026-08-17")
+        start = self.moment(since, "since")
         with self._mutex:
             self.store.refresh()
             rows = filter(None, map(self.store.get, self.store.tagged(wanted))) if (
@@ -8071,8 +8069,8 @@ def _show_hits(hits: Hits) -> Iterator[str]:
     for number, hit in enumerate(hits, 1):
         yield f"{number}. {_visible(hit.content)}"
         arms = " ".join(f"{name}#{place['rank']}" for name, place in hit.why["arms"].items())
-        yield (f"   {hit.score:.2f} {arms} · {hit.confidence:.0%} sure · {hit.memory.room} · "
-               f"{hit.id}")
+        sure = f"{hit.confidence:.0%} sure · " if hit.confidence else ""     # vsearch judges none
+        yield f"   {hit.score:.2f} {arms} · {sure}{hit.memory.room} · {hit.id}"
 
 
 def _show_memory(memory: Memory) -> list[str]:
@@ -8132,9 +8130,15 @@ def _show_mapping(result: Mapping[str, object]) -> Iterator[str]:
         yield f"{key.replace('_', ' ')}: {'none' if value is None else value}"
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """Return "1 file" or "2 files"; *many* is the plural where it is more than an s."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
 def _show_rooms(rooms: Sequence[Room]) -> Iterator[str]:
     for room in rooms:
-        yield (f"{room.name}  {room.count} memories, kept at most {room.days} days"
+        yield (f"{room.name}  {counted(room.count, 'memory', 'memories')}, kept at most "
+               f"{counted(room.days, 'day')}"
                f"  ({', '.join(room.categories)})")
 
 
@@ -8225,7 +8229,7 @@ OPERATIONS = (
               required=True), _K), _show_hits),
     Operation("list", "list memories, newest first", _list, (
         _ROOM, Param("category", str, "only this category"),
-        Param("since", str, "only from this date on"),
+        Param("since", str, "from this date on, or 12h, 1d, 2w"),
         Param("unverified", bool, "only what is not verified", False), _TAGS, _AGENT,
         Param("all_tags", bool, "count their tags instead", False),
         Param("limit", int, "at most this many", least=1)), _show_memories),
@@ -8238,7 +8242,7 @@ OPERATIONS = (
         replace(_TAGS, help="those with all these tags"),
         replace(_AGENT, help="those of this agent"),
         Param("source", str, "those from this source"),
-        Param("since", str, "those made on or after this date"),
+        Param("since", str, "those made on or after this date, or 12h, 1d, 2w ago"),
         Param("until", str, "those made on or before this date"),
         Param("reason", str, "why; kept beside the id"),
         Param("purge", bool, "rewrite the backups that still hold it, too", False),
@@ -8407,7 +8411,8 @@ def _advice(message: str, known: Iterable[str]) -> str:
         import difflib
         near = difflib.get_close_matches(unknown[1], list(known), 1, 0.5)
         return f"there is no command {unknown[1]!r}" + (
-            f"; did you mean '{near[0]}'?" if near else "")
+            f"; did you mean '{near[0]}'?" if near else "" if _ext_contents() else
+            "; beside hermes_lite.py lies no folder hermes_ext, which holds many of them")
     if "unrecognized arguments" in message:
         return f"{message}; put a text of several words in quotes"
     if "arguments are required" in message:

@@ -5461,7 +5461,7 @@ class Commands(Case):
         for words, shape in ((("recall", "Alice"), r"1\. 说话 Alice.*\n   \d+\.\d\d keywords#1"),
                              (("list",), r"mem_\w+  events  5  unverified  说话"),
                              (("graph",), "Alice  name  1"), (("graph", "alice"), "mem_"),
-                             (("stats",), "total: 2"), (("rooms",), "events  1 memories, kept at most 90"),
+                             (("stats",), "total: 2"), (("rooms",), "events  1 memory, kept at most 90"),
                              (("vectors",), "breaker: closed"), (("version",), "root: "),
                              (("digest", "I like trains."), "add --apply to keep them"),
                              (("prune", "--dry-run"), "^0 would go"), (("init",), "config: ")):
@@ -5469,6 +5469,16 @@ class Commands(Case):
             self.assertEqual((done.code, done.err), (0, ""), words)
             self.assertRegex(done.out, shape)
         self.assertEqual(set(self.entries()[0]), set(SCHEMA))
+
+    def test_since_takes_a_span_and_vsearch_claims_no_certainty(self):
+        self.run_("remember", "the gateway listens on port 8443")
+        for span, count in (("1d", 1), ("2w", 1), ("12h", 1), ("2099-01-01", 0)):
+            self.assertEqual(len(self.json_("list", "--since", span)), count, span)
+        refused = self.run_("list", "--since", "soon")
+        self.assertEqual(refused.code, 2)
+        self.assertIn("12h, 1d or 2w", refused.err)
+        self.assertNotIn("sure", self.run_("vsearch", "gateway").out)
+        self.assertIn("% sure", self.run_("recall", "gateway").out)
 
     def test_every_operation_has_a_command_with_help(self):
         text = spawn("--help").out

@@ -49,8 +49,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hermes_lite import (ConfigError, Event, FileLock, HermesLite, NotFound, Operation, Param,
-                         StorageError, UsageError, _Record, _visible, append_bytes, from_json, iso,
-                         make_folder, parse_time, write_atomic)
+                         StorageError, UsageError, _Record, _visible, append_bytes, counted,
+                         from_json, iso, make_folder, parse_time, write_atomic)
 
 __all__ = ["Audit", "OPERATIONS", "Verdict", "listed", "system", "verify"]
 
@@ -300,7 +300,7 @@ def listed(memory: HermesLite, *, since: str | None = None, what: str | None = N
 
     *since* is a date, or a span such as 12h, 1d or 2w. Lines that cannot be read are left out.
     """
-    start = memory.moment(since) if since is not None else None
+    start = memory.moment(since)
     rows = [line for _, row in _of(memory).rows() if (line := _line(row))
             and what in (None, line.get("what")) and agent in (None, line.get("agent"))
             and (id is None or id in (line.get("ids") or ()))
@@ -332,7 +332,8 @@ def _run(memory: HermesLite, *, action: str, expect: str | None, **filters: obje
 def _show(result: object) -> Iterator[str]:
     if isinstance(result, Verdict):
         yield from map(_visible, result.problems)
-        yield (f"{result.lines} lines in {result.files} files, {len(result.problems)} problems; "
+        yield (f"{counted(result.lines, 'line')} in {counted(result.files, 'file')}, "
+               f"{counted(len(result.problems), 'problem')}; "
                f"head {result.head or 'none'}")
         return
     for line in result:

@@ -57,8 +57,10 @@ class Copy(core._Record):
 
     def lines(self) -> Iterator[str]:
         """Yield what a person should read."""
-        yield (f"{self.file}: {self.memories} memories, {self.tombstones} tombstones, "
-               f"{self.files} files, {self.bytes:,} bytes{', encrypted' * self.encrypted}")
+        yield (f"{self.file}: {core.counted(self.memories, 'memory', 'memories')}, "
+               f"{core.counted(self.tombstones, 'tombstone')}, "
+               f"{core.counted(self.files, 'file')}, {self.bytes:,} bytes"
+               f"{', encrypted' * self.encrypted}{'' if self.problems else ', whole'}")
         yield from self.problems
 
 

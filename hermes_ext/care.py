@@ -161,7 +161,8 @@ def _check_permissions(root: Path) -> Check:
     if not loose:
         return Check("permissions", "ok", "nobody else may read the files")
     return Check("permissions", "fail" if files else "warn",
-                 f"{len(files)} files and {len(loose) - len(files)} folders are open to others",
+                 f"open to others: {core.counted(len(files), 'file')} and "
+                 f"{core.counted(len(loose) - len(files), 'folder')}",
                  "repair")
 
 
@@ -206,7 +207,8 @@ def _check_backups(store: FileStore) -> Check:
     if bad:
         return Check("backups", "warn", f"{len(bad)} of {len(paths)} are damaged: "
                      f"{', '.join(bad[:3])}", "backup")
-    return Check("backups", "ok", f"{len(paths)} backups and archives can be read")
+    count = core.counted(len(paths), "backup or archive", "backups and archives")
+    return Check("backups", "ok", f"{count} can be read")
 
 
 def _check_leftovers(store: FileStore) -> Check:

@@ -167,10 +167,8 @@ def _select(memory: HermesLite, *, room: str | None, query: str | None,
     words = set(core.tokenize_terms(query)) if query is not None else set()
     if query is not None and not words:
         raise UsageError("--query needs at least one word")
-    end = core.parse_time(until)
-    if until is not None and end is None:
-        raise UsageError("--until needs a date such as 2026-08-17")
-    if end and len(until.strip()) <= 10:
+    end = memory.moment(until, "until")
+    if end and len(until.strip()) in (8, 10):              # a bare date: its whole day
         end += timedelta(days=1, seconds=-1)
     if tags is not None and not core.tag_forms(tags):
         raise UsageError("--tags needs at least one tag")

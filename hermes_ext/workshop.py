@@ -38,6 +38,7 @@ SEALED = re.compile(r"index\.json.*|vectors\.(json|f32).*|graph\.json.*|\.search
 DERIVED = re.compile(r"(\.search/.+|graph\.json|vectors\.(json|f32))(\.damaged-.+)?")
 _FOLDERS = ("store", "backups", "rooms", ".search")
 _LEFTOVER = re.compile(r"\..+\.(\d+)\.[0-9a-f]{8}\.tmp")
+_LOG = re.compile(r"logs/(audit|rules).*\.log")
 # The manifest is made anew; redaction would take the patterns in config.yaml for secrets.
 _UNTOUCHED = ("MANIFEST.json", "config.yaml")
 _FIXED = ("id", "importance", "execution_verified", "access_count", "last_accessed",
@@ -316,10 +317,23 @@ class Scrubber:
         if name.endswith(".json") and isinstance(content := maybe_json(data), dict):
             fixed = core._deep(content, self.text)
             return data if fixed == content else core.to_json(fixed)
+        if _LOG.fullmatch(name):
+            return b"".join(map(self._edit_line, data.splitlines(keepends=True)))
+        return self._edit_text(data)
+
+    def _edit_text(self, data: bytes) -> bytes:
         text = data.decode("utf-8")
         if "\0" in text:
             raise ValueError("no text")
         return self.text(text).encode()
+
+    def _edit_line(self, line: bytes) -> bytes:
+        """Redact each value of a line alone: `"cli pin", "what": …` names no PIN."""
+        content = maybe_json(line)
+        if not isinstance(content, dict):
+            return self._edit_text(line)
+        fixed = core._deep(content, self.text)
+        return line if fixed == content else core.to_json(fixed) + b"\n"
 
     def _edit_tombs(self, data: bytes) -> bytes:
         content = core.from_json(data)

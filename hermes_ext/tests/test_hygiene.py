@@ -14,6 +14,17 @@ from hermes_lite import ConfigError, HermesLite, NotFound, Refused, UsageError
 
 
 class Scrub(Case):
+    def test_a_command_named_pin_is_no_secret_in_a_log_and_a_real_one_is_hidden(self) -> None:
+        memory, key = self.filled(), a_secret()
+        log, line = self.root / "logs" / "audit.log", b'{"surface": "cli pin", "what": "show"}\n'
+        log.parent.mkdir(exist_ok=True)
+        log.write_bytes(line)
+        self.assertNotIn("logs/audit.log", hygiene.scrub(memory, dry_run=True).changed)
+        log.write_bytes(line + json.dumps({"why": f"password: {key}"}).encode() + b"\n")
+        hygiene.scrub(memory)
+        self.assertTrue(log.read_bytes().startswith(line))
+        self.assertNotIn(key.encode(), log.read_bytes())
+
     def test_a_secret_of_any_place_is_gone_afterwards(self) -> None:
         memory, key = self.filled(), a_secret()
         memory.remember("a third note for the archive")

@@ -484,6 +484,9 @@ class TestAppend(RulesCase):
         self.assertEqual(self.lines(self.event("截止 2026年9月3日 24 点"))[day], "20260903")
         self.assertEqual(self.lines(self.event("by 2026-09-03", expires_at="2026-10-01"))[day],
                          "20261001")
+        for text, wanted in (("läuft bis zum 30. Juni 2027", "20270630"), ("am 1.9.2026", "20260901"),
+                             ("signed by September 4, 2026", "20260904")):
+            self.assertEqual(self.lines(self.event(text))[day], wanted)
         row = Memory("mem_1", "x", created_at="2026-08-01T10:00:00+00:00")
         for value, wanted in (("2026-11-30", "20261130"), ("--08-15", "20260815"),
                               ("--03-01", "20270301"), ("soon", "20260801")):
