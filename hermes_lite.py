@@ -1821,7 +1821,8 @@ def _time_patterns() -> tuple[re.Pattern[str], ...]:
     return tuple(map(re.compile, (
         rf"\b{count}(?: of)? (day|week|month|year)s? ago\b",
         rf"\bvor {count} (tag|woche|monat|jahr)(?:e[ns]?|n)?\b",
-        rf"{count}个?(天|日|周|星期|月|年)(?:以)?前",
+        r"((?<![0-9])[0-9]{1,3}|(?<![零〇一二两三四五六七八九十百千])[一二两三四五六七八九十百]{1,5})"
+        r"个?(天|日|周|星期|月|年)(?:以)?前",
         rf"\b(last|this|letzte[nmrs]?|diese[nmrs]?) (week|month|year|woche|monat|jahr|{day})\b",
         r"([上这本])个?(周|星期|月)([一二三四五六日天]?)", r"(去|今)(年)",
         r"\b(day before yesterday)\b|\b(today|yesterday|heute|gestern|vorgestern)\b"
@@ -1832,19 +1833,28 @@ def span_of(text: str, now: datetime) -> tuple[datetime, datetime] | None:
     """The days that *text* speaks of, seen from *now*, as [first, last); None when it names none.
 
     "yesterday", "vor zwei Wochen", "上周五", "last month". Days begin in the time zone of *now*.
-    Some weeks ago is that day and three on either side, some months ago half a month.
+    Some weeks ago is that day and three on either side, some months ago half a month. Days that
+    no calendar has are none.
     """
+    with contextlib.suppress(OverflowError):
+        return _named_days(text, now)
+    return None
+
+
+def _named_days(text: str, now: datetime) -> tuple[datetime, datetime] | None:
     text, today = normalise(text), now.replace(hour=0, minute=0, second=0, microsecond=0)
     ago, vor, qian, last, chinese, year, day = (p.search(text) for p in _time_patterns())
     first, days = None, 1
     if found := ago or vor or qian:
         size = _UNITS[found[2]]
-        back = size * (int(found[1]) if found[1].isdecimal() else _COUNTS[found[1]])
+        count = _COUNTS.get(found[1]) or int(
+            found[1] if found[1].isdecimal() else _chinese_number(found[1]))
+        back = size * min(count, 999)
         slack = {1: 0, 7: 3, 30: 15, 365: 182}[size]
         first, days = today - timedelta(back + slack), 2 * slack + 1
     elif found := last or chinese or year:
         return _calendar(today, found[1].startswith(("this", "dies", "这", "本", "今")), found[2],
-                         found[3] if chinese else "")
+                         found[3] if found is chinese else "")
     elif day:
         first = today - timedelta(_DAYS_BACK[day[1] or day[2] or day[3]])
     return (first, first + timedelta(days)) if first else None
@@ -3622,9 +3632,9 @@ class BM25Index:
     def _slip(self, term: str) -> int | None:
         """The commonest term that differs from *term* by one letter, or by two swapped.
 
-        Of ASCII words from five letters on; the first letter is taken to be right.
+        Of ASCII words of 5 to 32 letters; the first letter is taken to be right.
         """
-        if len(term) < 5 or not (term.isascii() and term.isalpha()):
+        if not 5 <= len(term) <= 32 or not (term.isascii() and term.isalpha()):
             return None
         found = [(self.frequency(other), other) for other in _slips(term)]
         best = max(found, key=lambda row: (row[0], row[1]))
@@ -7099,6 +7109,8 @@ class HermesLite:
 
     def _span(self, query: str, now: str | datetime | None) -> tuple | None:
         moment = parse_time(now) if now is not None else self._clock().astimezone()
+        with contextlib.suppress(ValueError, OverflowError):       # its days begin in its zone
+            moment = moment.astimezone(_parse_iso(str(now)).tzinfo) if moment else None
         if moment is None:
             raise UsageError(f"now is {self._quoted(now)}; give a time such as 2026-08-17")
         return span_of(query, moment) if self.config["retrieval"]["dates"] else None
