@@ -3616,8 +3616,9 @@ class BM25Index:
 
     def _weigh(self, query: str) -> list[_Term]:
         """What is known of each term of the query, in its order; absent ones are left out."""
-        found = []
-        for term, count in Counter(self._narrow(self._tokenize(query))).items():
+        found, terms = [], Counter(self._narrow(self._tokenize(query)))
+        others = self._compounds(query) - terms.keys() if self._spelling else ()
+        for term, count in (*terms.items(), *((other, 1) for other in sorted(others))):
             number, share = self._number(term), 1.0
             if self._spelling and not self.frequency(term):
                 number, share = self._slip(term), _SLIP_WEIGHT
@@ -3628,6 +3629,26 @@ class BM25Index:
                     weight *= SINGLE_WEIGHT
                 found.append(_Term(number, weight, docs, self._pairs(number)))
         return found
+
+    def _compounds(self, query: str) -> set[str]:
+        """Known terms that are two words of *query* written as one: time zone, Farbe des Logos.
+
+        Two words beside each other, in their order; any two in any order where no note has one
+        of them. Of the first eight words from three letters on; a German s may join them.
+        """
+        words = [word for word in self._narrow(tokenize_terms(query))
+                 if 3 <= len(word) <= 32 and word.isalpha() and word < _GRAM[0]][:8]
+        spelled = [self._tokenize(word)[-1] for word in words]
+        self._hold(spelled)
+        lost = [not self.frequency(term) for term in spelled]
+        made = {self._tokenize(words[i] + joint + words[j])[-1]
+                for i in range(len(words)) for j in range(len(words)) for joint in ("", "s")
+                if i != j and (j == i + 1 or lost[i] or lost[j])}
+        self._hold(made)
+        return {term for term in made if self.frequency(term)}
+
+    def _hold(self, terms: Iterable[str]) -> None:
+        """Look terms up at once; for an index whose lists lie elsewhere."""
 
     def _slip(self, term: str) -> int | None:
         """The commonest term that differs from *term* by one letter, or by two swapped.

@@ -5752,7 +5752,7 @@ class Context(unittest.TestCase):
         self.assertEqual(h.minmax_merge([]), [])
 
 
-class Spelling(unittest.TestCase):
+class Spelling(Case):
     """A word that no note has may be a slip of one that some have."""
 
     def index(self, *texts, spelling=True):
@@ -5779,6 +5779,19 @@ class Spelling(unittest.TestCase):
         index = self.index("planet", "planet", "planed", "other")
         for each in (index, h.BM25Index.load(index.dump(), spelling=True)):
             self.assertEqual([key for key, _ in each.search("planex")], ["n1", "n0"])
+
+    def test_two_words_of_a_question_are_one_of_a_note(self):
+        memory, ids = self.open(), {}
+        for text in ("The user's timezone is Vienna", "Die Logofarbe ist Blau",
+                     "Die maximale Uploadgröße ist 50", "Das Zahlungsziel ist ein Monat",
+                     "the gateway times out in a zone", "der Hof hat viele Farben"):
+            ids[text.split()[-1]] = memory.remember(text).id
+        for asked, last in (("what time zone is it?", "Vienna"), ("Farbe vom Logo", "Blau"),
+                            ("Wie groß darf ein Upload sein?", "50"), ("Ziel der Zahlung", "Monat")):
+            self.assertEqual(memory.recall(asked)[0].id, ids[last], asked)
+        index = self.index("a timezone", spelling=False)
+        self.assertEqual(index.search("time zone"), [])
+        self.assertEqual(self.index("a zonetime", "time", "zone").search("time zone")[-1][0], "n1")
 
     def test_a_run_of_letters_longer_than_a_word_has_no_slips(self):
         index = self.index("x" * 32, "x" * 34)

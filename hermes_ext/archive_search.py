@@ -662,7 +662,7 @@ class _Words(BM25Index):
         self._held, self._total, self._shortest = {}, self.tables.total, self.tables.shortest
 
     def _slip(self, term: str) -> str | None:
-        self._hold(core._slips(term) if 4 < len(term) < 40 else ())
+        self._hold(core._slips(term) if 4 < len(term) <= 32 else ())
         return super()._slip(term)
 
     def in_context(self, query: str, found: Sequence[tuple[str, float]], **how: object) -> list:
