@@ -508,6 +508,13 @@ class Room(_Record):
     description: str = ""
 
 
+def score_of(memory: Memory) -> float:
+    """Return the score that the system salience keeps of a memory, else its importance."""
+    kept = memory.meta.get("salience")
+    score = kept.get("score") if isinstance(kept, Mapping) else None
+    return float(score) if isinstance(score, (int, float)) else float(memory.importance)
+
+
 def is_safe_id(name: str) -> bool:
     """Tell whether *name* can be an id, and so a file name, on every file system."""
     return re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,119}", name) is not None
@@ -1758,14 +1765,19 @@ def cues_of(text: str) -> list[str]:
 
     Speaks: *text*, in lower case, begins with `Mel:`, maybe after a bracket such as a date.
     """
-    days, label, months = _cue_patterns()
+    days, _, months = _cue_patterns()
     found = []
     for m in days.finditer(text):
         groups = [g for g in m.groups() if g]
         month, day = groups[::-1] if m[8] else groups
         found.append(f"@{months.get(month) or int(month)}-{int(day)}")
-    speaker = label.match(text)
-    return found + [f"{word}:" for word in speaker[1].split()] if speaker else found
+    return found + speakers_of(text)
+
+
+def speakers_of(text: str) -> list[str]:
+    """Who speaks in *text*, which is in lower case: `mel:` where it begins with `Mel:`."""
+    speaker = _cue_patterns()[1].match(text)
+    return [f"{word}:" for word in speaker[1].split()] if speaker else []
 
 
 _STOP_WORDS = frozenset("""a an the and or but if of at by for with about to from in on into than
@@ -3386,6 +3398,7 @@ def _idf(n: int, df: float) -> float:
 
 SINGLE_WEIGHT = 0.3   # of a one-character gram: enough to be found, too little to outrank a pair
 _SLIP_WEIGHT = 0.5    # of a word that is only spelled like the one asked for
+_MOST_SLIPS = 3       # words of a query that are looked up by their spelling
 _PRIOR = 50           # notes that `ceiling` adds, so that a small store knows rare from common
 _SLACK = 1 + 1e-9     # bounds are sums in another order; this covers their rounding
 _NONE = array("I")    # the list of a term that no note has; never changed
@@ -3575,10 +3588,14 @@ class BM25Index:
                 if other not in where and self._is_alive(other) and source(
                         self._keys[other]) == mine:
                     where[other] = mine
-        parts = self._finder(self, self._weigh(query), None, {}).parts_of(where)
-        own = {**{doc: sum(row) * scale for doc, row in parts.items()}, **own}
         numbers = map(self._number, _labels(tokenize_terms(query)))
         said = [self._list(number) for number in numbers if number is not None]
+        parts: dict[int, list[float]] = {}
+        if alone := not any(mine is not None for mine in where.values()):
+            neighbours = share = 0.0
+        else:
+            parts = self._finder(self, self._weigh(query), None, {}).parts_of(where)
+            own = {**{doc: sum(row) * scale for doc, row in parts.items()}, **own}
         groups: dict[object, list[list[float]]] = {}
         total: dict[int, float] = {}
         for doc, score in own.items():
@@ -3587,11 +3604,11 @@ class BM25Index:
                 if where.get(doc + away) == mine:
                     score += neighbours * (4 - abs(away)) / 3 * own[doc + away]
             total[doc] = score * (1 + speaker * any(_place(docs, doc) >= 0 for docs in said))
-            groups.setdefault(mine or doc, []).append(parts[doc])
-        sums = {name: sum(map(_together, zip(*rows))) for name, rows in groups.items()}
-        alone = not any(mine is not None for mine in where.values())
+            groups.setdefault(mine or doc, []).append(parts.get(doc, [0.0]))
+        sums = {name: sum(rows[0] if len(rows) == 1 else map(_together, zip(*rows)))
+                for name, rows in groups.items()}
         most = max(sums.values())
-        part = 0 if alone or not most else share * max(total.values()) / most
+        part = share * max(total.values()) / most if most else 0.0
         ranked = [(score + part * sums[where[doc] or doc], doc) for doc, score in total.items()]
         rest = [row for row in found if row[1] <= 0 and self._docs[row[0]] not in total]
         return [(self._keys[doc], score) for score, doc in sorted(ranked, reverse=True)] + rest
@@ -3616,12 +3633,13 @@ class BM25Index:
 
     def _weigh(self, query: str) -> list[_Term]:
         """What is known of each term of the query, in its order; absent ones are left out."""
-        found, terms = [], Counter(self._narrow(self._tokenize(query)))
+        found, slips = [], _MOST_SLIPS * self._spelling
+        terms = Counter(self._narrow(self._tokenize(query)))
         others = self._compounds(query) - terms.keys() if self._spelling else ()
-        for term, count in (*terms.items(), *((other, 1) for other in sorted(others))):
+        for term, count in (*terms.items(), *((other, 2) for other in sorted(others))):
             number, share = self._number(term), 1.0
-            if self._spelling and not self.frequency(term):
-                number, share = self._slip(term), _SLIP_WEIGHT
+            if slips and _may_slip(term) and not self.frequency(term):
+                number, share, slips = self._slip(term), _SLIP_WEIGHT, slips - 1
             docs = _NONE if number is None else self._list(number)
             if docs:
                 weight = _idf(len(self), len(docs)) * count * share
@@ -3631,7 +3649,7 @@ class BM25Index:
         return found
 
     def _compounds(self, query: str) -> set[str]:
-        """Known terms that are two words of *query* written as one: time zone, Farbe des Logos.
+        """Known terms that are two words of *query* written as one, and count as two: time zone.
 
         Two words beside each other, in their order; any two in any order where no note has one
         of them. Of the first eight words from three letters on; a German s may join them.
@@ -3653,10 +3671,8 @@ class BM25Index:
     def _slip(self, term: str) -> int | None:
         """The commonest term that differs from *term* by one letter, or by two swapped.
 
-        Of ASCII words of 5 to 32 letters; the first letter is taken to be right.
+        The first letter is taken to be right. Some 500 look-ups for a word of eight letters.
         """
-        if not 5 <= len(term) <= 32 or not (term.isascii() and term.isalpha()):
-            return None
         found = [(self.frequency(other), other) for other in _slips(term)]
         best = max(found, key=lambda row: (row[0], row[1]))
         return self._number(best[1]) if best[0] else None
@@ -3749,7 +3765,12 @@ class BM25Index:
 
 def _together(parts: Iterable[float]) -> float:
     """What several notes have of one term, the second and third counted less and less."""
-    return sum(part / 2 ** n for n, part in enumerate(heapq.nlargest(3, parts)))
+    first, second, third = (*sorted(parts, reverse=True), 0.0, 0.0)[:3]
+    return first + second / 2 + third / 4
+
+
+def _may_slip(term: str) -> bool:
+    return 5 <= len(term) <= 25 and term.isascii() and term.isalpha()
 
 
 def _slips(word: str) -> Iterator[str]:
@@ -3789,6 +3810,14 @@ class _Parts(dict[int, float]):
 
     def __init__(self, k1: float, b: float, mean: float) -> None:
         self.k1, self.b, self.mean = k1, b, mean
+        self.more: dict[tuple[int, int], float] = {}
+
+    def gain(self, tf: int, length: int) -> float:
+        """By how much more than once found a term counts that is found *tf* times, kept."""
+        known = self.more.get((tf, length))
+        if known is None:
+            known = self.more[tf, length] = self.part(tf, length) / self[length] - 1
+        return known
 
     def part(self, tf: int, length: int) -> float:
         norm = self.k1 * (1 - self.b + self.b * length / self.mean)
@@ -3871,9 +3900,10 @@ class _Find:
             for doc in _shared(sums, term.docs):
                 sums[doc] += weight
             several = ((doc, pairs[2 * bisect_left(docs, doc) + 1]) for doc in _shared(sums, docs))
+        lengths, known, gain = self.lengths, self.parts.more.get, self.parts.gain
         for doc, tf in several:
-            length = self.lengths[doc]
-            sums[doc] += weight * (self.parts.part(tf, length) / self.parts[length] - 1)
+            more = known((tf, lengths[doc]))
+            sums[doc] += weight * (gain(tf, lengths[doc]) if more is None else more)
 
     def best_so_far(self, sums: dict[int, float], k: int) -> list[tuple[float, int]]:
         """The *k* accepted notes of the highest sums, best first; fewer when there are no more.
@@ -5025,7 +5055,8 @@ class Store(Protocol):
     def touch(self, memory_ids: Sequence[str], moment: datetime) -> None: ...
     def is_taken(self, memory_id: str) -> bool: ...
     def forgotten(self, text: str) -> Mapping[str, str] | None: ...
-    def lift(self, text: str) -> None: ...
+    def removals(self) -> Mapping[str, Mapping[str, str]]: ...
+    def lift(self, text: str, *, memory_id: str = "") -> None: ...
     def search_words(self, query: str, k: int, *,
                      accept: Callable[[str], bool] | None) -> list[tuple[str, float]]: ...
     def in_context(self, query: str, found: Sequence[tuple[str, float]], *, scale: float,
@@ -5479,6 +5510,10 @@ class FileStore:
         """Return the ids whose Markdown file may be older than the record, as after a kill."""
         return frozenset(self._unmirrored)
 
+    def revision(self) -> list:
+        """Return what differs once the records have changed, as far as `refresh` has looked."""
+        return [list(stamp or ()) for stamp in self._seen or ()]
+
     def put(self, memory: Memory) -> None:
         """Add a memory, or replace the one with its id; UsageError when no file can hold it."""
         try:
@@ -5569,6 +5604,10 @@ class FileStore:
     def forgotten(self, text: str) -> Mapping[str, str] | None:
         """Return {id, why, at} when a memory of this text was removed, None otherwise."""
         return self._tombs.get(self._mark(text)) if self._tombs else None
+
+    def removals(self) -> dict[str, dict[str, str]]:
+        """Return {id: {id, why, at}} of every memory that left a tombstone."""
+        return {tomb["id"]: tomb for tomb in self._tombs.values()}
 
     def lift(self, text: str, *, memory_id: str = "") -> None:
         """Drop the tombstones of *text*, and of that id: a person wants it back."""
@@ -7048,8 +7087,8 @@ class HermesLite:
 
         Words and vectors are two arms, merged by score (retrieval.fusion); a system may add
         one, and so do days that the query names ("two weeks ago", read from *now*). An arm that
-        fails is left out and named in `degraded`. Nothing is returned when even the best hit is
-        less likely than retrieval.min_confidence. Each hit counts as an access.
+        fails is left out and named in `degraded`. Without tags nothing is returned when even the
+        best hit is less likely than retrieval.min_confidence. Each hit counts as an access.
         *tags* keeps what has all of them, *agent* what exactly this agent wrote; an unknown one
         finds nothing. With tags and no query it is all of theirs, newest first.
         """
@@ -7073,6 +7112,8 @@ class HermesLite:
             merged = self._fused(query, arms, vectorizer, floor, accept)
             hits = self._hits(merged, arms, limit=max(2 * k, _RERANK_DEPTH))
             hits = self._judged(self._quoted_first(query, hits), query, vectorizer)
+            if not wanted and not self._is_sure(hits):
+                hits = []
         hits = self._reranked(query, hits, k, degraded)
         return self._answer(query, self._weighed(query, hits, degraded)[:k], degraded)
 
@@ -7158,7 +7199,7 @@ class HermesLite:
         return [hit for _, hit in sorted(rows, key=lambda row: -row[0])]
 
     def _judged(self, hits: list[Hit], query: str, vectorizer: Vectorizer) -> list[Hit]:
-        """Give each hit its confidence; return none when even the best has too little."""
+        """Give each hit its confidence."""
         ceiling = self.store.ceiling(query)
         unit = max((hit.kw_score for hit in hits), default=0.0)
         if self.config["retrieval"]["fusion"] == "rrf":
@@ -7174,10 +7215,13 @@ class HermesLite:
             near = 0.0 if words and vectorizer.name == "local" else _likely(
                 hit.vec_score, vectorizer)         # spelling says no more than the words did
             judged.append(replace(hit, confidence=round(max(words, near), 4)))
-        least, trusted = self.config["retrieval"]["min_confidence"], {"keywords", "vectors"}
-        sure = any(hit.confidence >= least or not trusted.issuperset(hit.why["arms"])
-                   for hit in judged)
-        return judged if sure else []
+        return judged
+
+    def _is_sure(self, hits: Sequence[Hit]) -> bool:
+        """Tell whether any hit is likely enough, or was found by more than words and vectors."""
+        least, unsure = self.config["retrieval"]["min_confidence"], {"keywords", "vectors"}
+        return any(hit.confidence >= least or not unsure.issuperset(hit.why["arms"])
+                   for hit in hits)
 
     def vsearch(self, query: str, *, top_k: int | None = None) -> Hits:
         """Return the nearest memories by cosine alone, at most *top_k*; counts no access."""
@@ -7199,6 +7243,17 @@ class HermesLite:
         if type(k) is not int or k < 1:
             raise UsageError(f"top_k is {self._quoted(k)}; give a whole number from 1 up")
         return query[:_QUERY_CHARS], min(k, 1_000_000)
+
+    def moment(self, text: str | None, name: str = "since") -> datetime | None:
+        """Return the time that a date, or a span before now such as 12h, 1d or 2w, means."""
+        if text is not None and (span := re.fullmatch(r"(\d{1,5})([hdw])", str(text).strip())):
+            unit = {"h": "hours", "d": "days", "w": "weeks"}[span[2]]
+            return self._clock() - timedelta(**{unit: int(span[1])})
+        moment = parse_time(text)
+        if text is not None and moment is None:
+            raise UsageError(f"{name} is {self._quoted(text)}; give a date such as 2026-08-17, or "
+                             "a span such as 12h, 1d or 2w")
+        return moment
 
     def _room(self, room: str | None) -> str | None:
         return None if room is None else self.config.check_room(self._clean(room))
@@ -7544,9 +7599,7 @@ class HermesLite:
             self.config.room_of(self._clean(category))
         if limit is not None and (type(limit) is not int or limit < 1):
             raise UsageError(f"limit is {self._quoted(limit)}; give a whole number from 1 up")
-        start = parse_time(since)
-        if since is not None and start is None:
-            raise UsageError(f"since is {self._quoted(since)}; give a date such as 2026-08-17")
+        start = self.moment(since, "since")
         with self._mutex:
             self.store.refresh()
             rows = filter(None, map(self.store.get, self.store.tagged(wanted))) if (
@@ -7767,7 +7820,7 @@ def _voices(query: str, hits: Sequence[Hit], scores: Sequence[float]) -> list[fl
     -1 to 1; 0 where no hit is said by one whom the query names.
     """
     labels = set(_labels(tokenize_terms(query)))
-    said = [not labels.isdisjoint(cues_of(hit.content.lower())) for hit in hits]
+    said = [not labels.isdisjoint(speakers_of(hit.content[:100].lower())) for hit in hits]
     own = max((score for score, mine in zip(scores, said) if mine), default=0.0)
     others = max((score for score, mine in zip(scores, said) if not mine), default=0.0)
     if not own:
@@ -7870,7 +7923,10 @@ def load_systems(memory: HermesLite) -> list[object]:
     """Make the systems that config.yaml names under `systems:`; each gets its own settings."""
     made = []
     import inspect
-    for name, settings in memory.config["systems"].items():
+    systems = dict(memory.config["systems"])
+    if (memory.root / "cold_index.json").exists() and "cold" in _ext_contents():
+        systems.setdefault("cold", None)           # recall has to tell of what lies there
+    for name, settings in systems.items():
         make = getattr(import_system(name), "system", None)
         if make is None or not isinstance(settings or {}, Mapping):
             raise ConfigError(f"config.yaml: systems.{name} " + (
@@ -8047,8 +8103,8 @@ def _show_hits(hits: Hits) -> Iterator[str]:
     for number, hit in enumerate(hits, 1):
         yield f"{number}. {_visible(hit.content)}"
         arms = " ".join(f"{name}#{place['rank']}" for name, place in hit.why["arms"].items())
-        yield (f"   {hit.score:.2f} {arms} · {hit.confidence:.0%} sure · {hit.memory.room} · "
-               f"{hit.id}")
+        sure = f"{hit.confidence:.0%} sure · " if hit.confidence else ""     # vsearch judges none
+        yield f"   {hit.score:.2f} {arms} · {sure}{hit.memory.room} · {hit.id}"
 
 
 def _show_memory(memory: Memory) -> list[str]:
@@ -8108,9 +8164,15 @@ def _show_mapping(result: Mapping[str, object]) -> Iterator[str]:
         yield f"{key.replace('_', ' ')}: {'none' if value is None else value}"
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """Return "1 file" or "2 files"; *many* is the plural where it is more than an s."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
 def _show_rooms(rooms: Sequence[Room]) -> Iterator[str]:
     for room in rooms:
-        yield (f"{room.name}  {room.count} memories, kept at most {room.days} days"
+        yield (f"{room.name}  {counted(room.count, 'memory', 'memories')}, kept at most "
+               f"{counted(room.days, 'day')}"
                f"  ({', '.join(room.categories)})")
 
 
@@ -8149,10 +8211,10 @@ def _show(memory: HermesLite, *, id: str) -> Memory:
 
 
 def _forget(memory: HermesLite, *, id: str | None, yes: bool, **more: object) -> object:
-    """Forget one id; a selection and --purge are the business of hermes_ext.care."""
+    """Forget one id; a selection and --purge are the business of hermes_ext.hygiene."""
     if id and not any(more.values()):
         return memory.forget(id)
-    return import_system("care").forget(memory, id=id, yes=yes, **more)
+    return import_system("hygiene").forget(memory, id=id, yes=yes, **more)
 
 
 def _init(memory: HermesLite) -> dict[str, object]:
@@ -8201,7 +8263,7 @@ OPERATIONS = (
               required=True), _K), _show_hits),
     Operation("list", "list memories, newest first", _list, (
         _ROOM, Param("category", str, "only this category"),
-        Param("since", str, "only from this date on"),
+        Param("since", str, "from this date on, or 12h, 1d, 2w"),
         Param("unverified", bool, "only what is not verified", False), _TAGS, _AGENT,
         Param("all_tags", bool, "count their tags instead", False),
         Param("limit", int, "at most this many", least=1)), _show_memories),
@@ -8214,7 +8276,7 @@ OPERATIONS = (
         replace(_TAGS, help="those with all these tags"),
         replace(_AGENT, help="those of this agent"),
         Param("source", str, "those from this source"),
-        Param("since", str, "those made on or after this date"),
+        Param("since", str, "those made on or after this date, or 12h, 1d, 2w ago"),
         Param("until", str, "those made on or before this date"),
         Param("reason", str, "why; kept beside the id"),
         Param("purge", bool, "rewrite the backups that still hold it, too", False),
@@ -8383,7 +8445,8 @@ def _advice(message: str, known: Iterable[str]) -> str:
         import difflib
         near = difflib.get_close_matches(unknown[1], list(known), 1, 0.5)
         return f"there is no command {unknown[1]!r}" + (
-            f"; did you mean '{near[0]}'?" if near else "")
+            f"; did you mean '{near[0]}'?" if near else "" if _ext_contents() else
+            "; beside hermes_lite.py lies no folder hermes_ext, which holds many of them")
     if "unrecognized arguments" in message:
         return f"{message}; put a text of several words in quotes"
     if "arguments are required" in message:

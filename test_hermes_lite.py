@@ -3313,6 +3313,18 @@ class StoreContract:
         other.refresh()
         self.assertEqual(other.tagged(["fresh"]), ["mem_9"])
 
+    def test_what_left_a_tombstone_is_told_by_id_and_what_left_none_is_not(self):
+        store = self.filled()
+        with store.transaction():
+            store.remove("mem_1", why="forgotten", also=["other words of it"])
+            store.remove("mem_2", why=None)
+        store.close()
+        again = self.make()
+        again.refresh()
+        for each in (store, again):
+            self.assertEqual({i: tomb["why"] for i, tomb in each.removals().items()},
+                             {"mem_1": "forgotten"})
+
     def test_a_lifted_tombstone_stays_lifted(self):
         store = self.filled()
         with store.transaction():
@@ -3326,6 +3338,15 @@ class StoreContract:
 class FileStoreContract(StoreContract, Case):
     def make(self) -> h.FileStore:
         return h.FileStore(self.root, Config(environ={}), clock=lambda: self.now)
+
+    def test_the_revision_differs_once_a_record_has_changed(self):
+        store = self.filled()
+        before = store.revision()
+        store.refresh()
+        self.assertEqual(store.revision(), before)
+        with store.transaction():
+            store.touch(["mem_1"], NOON)
+        self.assertNotEqual(store.revision(), before)
 
 
 class StoreFiles(Case):
@@ -5440,7 +5461,7 @@ class Commands(Case):
         for words, shape in ((("recall", "Alice"), r"1\. 说话 Alice.*\n   \d+\.\d\d keywords#1"),
                              (("list",), r"mem_\w+  events  5  unverified  说话"),
                              (("graph",), "Alice  name  1"), (("graph", "alice"), "mem_"),
-                             (("stats",), "total: 2"), (("rooms",), "events  1 memories, kept at most 90"),
+                             (("stats",), "total: 2"), (("rooms",), "events  1 memory, kept at most 90"),
                              (("vectors",), "breaker: closed"), (("version",), "root: "),
                              (("digest", "I like trains."), "add --apply to keep them"),
                              (("prune", "--dry-run"), "^0 would go"), (("init",), "config: ")):
@@ -5448,6 +5469,16 @@ class Commands(Case):
             self.assertEqual((done.code, done.err), (0, ""), words)
             self.assertRegex(done.out, shape)
         self.assertEqual(set(self.entries()[0]), set(SCHEMA))
+
+    def test_since_takes_a_span_and_vsearch_claims_no_certainty(self):
+        self.run_("remember", "the gateway listens on port 8443")
+        for span, count in (("1d", 1), ("2w", 1), ("12h", 1), ("2099-01-01", 0)):
+            self.assertEqual(len(self.json_("list", "--since", span)), count, span)
+        refused = self.run_("list", "--since", "soon")
+        self.assertEqual(refused.code, 2)
+        self.assertIn("12h, 1d or 2w", refused.err)
+        self.assertNotIn("sure", self.run_("vsearch", "gateway").out)
+        self.assertIn("% sure", self.run_("recall", "gateway").out)
 
     def test_every_operation_has_a_command_with_help(self):
         text = spawn("--help").out
@@ -5784,20 +5815,20 @@ class Spelling(Case):
         memory, ids = self.open(), {}
         for text in ("The user's timezone is Vienna", "Die Logofarbe ist Blau",
                      "Die maximale Uploadgröße ist 50", "Das Zahlungsziel ist ein Monat",
-                     "the gateway times out in a zone", "der Hof hat viele Farben"):
+                     "the gateway times out", "der Hof hat viele Farben"):
             ids[text.split()[-1]] = memory.remember(text).id
         for asked, last in (("what time zone is it?", "Vienna"), ("Farbe vom Logo", "Blau"),
                             ("Wie groß darf ein Upload sein?", "50"), ("Ziel der Zahlung", "Monat")):
             self.assertEqual(memory.recall(asked)[0].id, ids[last], asked)
         index = self.index("a timezone", spelling=False)
         self.assertEqual(index.search("time zone"), [])
-        self.assertEqual(self.index("a zonetime", "time", "zone").search("time zone")[-1][0], "n1")
+        self.assertEqual(len(self.index("a zonetime", "time", "zone").search("time zone")), 2)
 
     def test_a_run_of_letters_longer_than_a_word_has_no_slips(self):
-        index = self.index("x" * 32, "x" * 34)
-        self.assertEqual([key for key, _ in index.search("x" * 31)], ["n0"])
+        index = self.index("x" * 25, "x" * 27)
+        self.assertEqual([key for key, _ in index.search("x" * 24)], ["n0"])
         with mock.patch.object(h, "_slips", side_effect=AssertionError):
-            self.assertEqual(index.search("x" * 33), [])
+            self.assertEqual(index.search("x" * 26), [])
             self.assertEqual(index.search("x" * 10_000), [])
 
     def test_the_words_one_slip_away_are_all_of_them_and_no_others(self):
@@ -6141,7 +6172,8 @@ class Readme(Case):
 
     def test_every_variable_and_setting_that_is_named_is_read(self):
         for name in re.findall(r"`((?:HERMES|JINA|SILICONFLOW|DEEPSEEK)_[A-Z_]+)", self.text):
-            self.assertIn(f'"{name}"', SOURCE)
+            self.assertIn(f'"{name}"', SOURCE + "".join(
+                path.read_text() for path in (HERE / "hermes_ext").glob("*.py")))
         sections = "|".join(h.DEFAULTS)
         for section, key in re.findall(rf"`({sections})\.(\w+)", self.text):
             if key not in ("json", "py", "md"):

@@ -1,7 +1,9 @@
 """Keyword indexes under one handle, for speed.py: ours and those of the field.
 
 Each gets the same terms from `tokenize_terms` (FTS5 and tantivy: joined by blanks) and, where it
-can be told, k1 = 1.5 and b = 0.75. A query is timed from text to ten keys. An engine whose package
+can be told, k1 = 1.5 and b = 0.75. `build` makes the index of all texts, whose keys are their
+places; `search` returns the keys of the best ten, best first; `add` and `remove` change it, where
+an engine has them. A query is timed from text to ten keys. An engine whose package
 is not installed raises ImportError when it is built.
 """
 from __future__ import annotations
@@ -14,6 +16,7 @@ __all__ = ["ENGINES"]
 
 
 class Ours:
+    """As it stands in the core, in memory."""
     name = "BM25Index"
 
     def build(self, texts: list[str]) -> None:

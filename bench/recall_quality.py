@@ -262,7 +262,8 @@ def smoke() -> int:
 
 
 SETS: dict[str, Callable[[Path], list[Group]]] = {
-    "made": made, "locomo": locomo, "locomo_typos": locomo_typos, "longmemeval": longmemeval, "memorybank": memorybank,
+    "made": made, "locomo": locomo, "locomo_typos": locomo_typos,
+    "longmemeval": longmemeval, "memorybank": memorybank,
     "memorybank_pooled": lambda data: memorybank(data, pooled=True), "cmrc": cmrc,
     "xquad_same": lambda data: xquad(data, "same"),
     "xquad_mixed": lambda data: xquad(data, "mixed"),
@@ -544,7 +545,8 @@ def abstention(found: list[dict]) -> dict[str, dict[str, float]]:
 
 MEASURED = {"locomo text": "part@5", "locomo source": "part@5", "longmemeval text": "part@5",
             "longmemeval source": "all@5", "memorybank text": "part@5",
-            "memorybank_pooled text": "part@5", "cmrc text": "part@5", "xquad_mixed text": "part@5"}
+            "memorybank_pooled text": "part@5", "cmrc text": "part@5",
+            "xquad_mixed text": "part@5"}
 
 
 def left_out(summed: dict[str, dict]) -> dict[str, dict]:

@@ -4,6 +4,9 @@ CONTENTS says which commands a module brings, {module: {command: one help line}}
 command line knows them without importing any. A module has `OPERATIONS`, the operations of its
 commands, and, where it takes part in every write or read, `system(memory, **settings)`, which
 makes the Extension that config.yaml switches on under `systems:`.
+
+A module that is not in CONTENTS is part of the system whose name it begins with (sync_merge), or
+shared by several: workshop, by those that work on a store's files.
 """
 
 __all__ = ["CONTENTS"]
@@ -19,14 +22,18 @@ CONTENTS: dict[str, dict[str, str]] = {
         "decay": "multiply the scores of all that have the tags",
         "score": "show the score of a memory and how it comes about"},
     "vault": {"vault": "take over notes that were edited by hand in store/"},
+    "sync": {"sync": "bring the memories of several machines together through a folder"},
     "embedders": {},
     "care": {
         "doctor": "check the store and say what mends it",
-        "repair": "mend what can be mended without loss",
+        "repair": "mend what can be mended without loss"},
+    "backups": {
         "backup": "write everything needed into one file",
-        "restore": "bring the records of a backup back",
+        "restore": "bring the records of a backup back"},
+    "hygiene": {
         "scrub": "apply today's redaction to all that is stored",
-        "reindex": "make every index anew from the records",
+        "reindex": "make every index anew from the records"},
+    "encryption": {
         "encrypt": "switch encryption on or off, or rotate the key"},
     "weave": {"context": "find memories and lay them out for a prompt"},
     "rules": {
@@ -38,5 +45,6 @@ CONTENTS: dict[str, dict[str, str]] = {
     "settings": {"config": "list, get or set a setting, or show where they stand"},
     "archive": {},                                 # a store: storage.backend in config.yaml
     "buffer": {"buffer": "show what the short-term buffer holds"},
+    "cold": {"archive": "move low memories to cold storage, or bring them back"},
     "migrate": {"migrate": "move all memories into the archive, or back into files"},
 }

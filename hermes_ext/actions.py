@@ -29,8 +29,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from hermes_lite import (ConfigError, FileLock, HermesLite, Memory, MissingPackage, Refused,
-                         RemoteError, StorageError, _first_line, append_bytes, make_folder,
-                         parse_time, to_json, write_atomic)
+                         RemoteError, StorageError, _first_line, append_bytes, import_system,
+                         make_folder, parse_time, to_json, write_atomic)
 
 __all__ = ["OPERATIONS", "append", "check_address", "event", "post", "run", "take_out"]
 
@@ -254,7 +254,8 @@ def event(row: Memory, *, cause: str, now: datetime, dates: Iterable[str] = ()) 
 
 
 def _day(row: Memory, dates: Iterable[str]) -> datetime:
-    in_text = re.findall(r"(?<!\d)\d{4}[-/年]\d{1,2}[-/月]\d{1,2}(?!\d)", row.content)
+    found = import_system("anchors").extract(row.content)
+    in_text = [value for kind, value in found if kind in ("deadline", "date")]
     for word in (*dates, row.expires_at, *in_text, row.created_at):
         if word and (day := re.fullmatch(r"--(\d\d-\d\d)", word)):     # the next one of them
             made = row.created_at[:10]

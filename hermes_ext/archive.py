@@ -2,8 +2,9 @@
 
     hermes_lite.py migrate --to archive      hermes_lite.py migrate --to files
 
-`memory_archive.db` in the data root holds the records, the search indexes, the vectors, what was
-forgotten and the keys: copying this one file, while no process has it open, is a complete move.
+`memory_archive.db` in the data root holds the records, the search indexes, the vectors and what was
+forgotten, with its key: copying this one file, while no process has it open, is a complete move.
+(Logs, states of jobs and `.personal_key` are other systems' files beside it, as with files.)
 A root with such a file and no index.json uses it; a new root does with `storage.backend: archive`
 in config.yaml. Answers, ranking and promises are those of the store of files:
 
@@ -18,41 +19,44 @@ in config.yaml. Answers, ranking and promises are those of the store of files:
 
 Not there: encryption (refused with HERMES_ENCRYPT=on; use an encrypted disk, or files) and the
 Markdown mirror (`export --format markdown` writes one). Access counts are not synced to the disk.
-About 2 KB a memory. Every thousandth write takes some tenths of a second: it brings the newest
-thousand into the indexes (archive_search.py says how).
+About 3.5 KB a memory. Every thousandth write takes some tenths of a second: it brings the newest
+thousand into the indexes (archive_search.py says how). `list`, `stats`, `rooms` and `prune` read
+every record, some ten seconds for a million.
 """
 from __future__ import annotations
 
 import contextlib
 import errno
-import functools
-import heapq
 import json
 import os
-import shutil
 import sqlite3
-import sys
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TypeVar
-from urllib.parse import quote
 
 import hermes_lite as core
-from hermes_lite import (Config, ConfigError, DamagedData, FileStore, Locked, Memory, Operation,
-                         Param, Refused, StorageError, UsageError, VectorCache, Vectorizer,
-                         from_json, is_safe_id, make_folder, normalise, redact, set_aside,
-                         to_json, utc_now)
-from hermes_ext import archive_rescue
-from hermes_ext.archive_search import SCHEMA, TAIL, Graph, SearchTables
+from hermes_lite import (Config, ConfigError, FileStore, Locked, Memory, StorageError, UsageError,
+                         from_json, make_folder, normalise, redact, to_json, utc_now)
+from hermes_ext.archive_parts import (CHUNK, FILE, Tombs, Vectors, connect, mended, uri_of, whole)
+from hermes_ext.archive_rescue import Rescue
+from hermes_ext.archive_search import SCHEMA, Graph, SearchTables
 
 __all__ = ["ArchiveStore", "FILE", "open_store"]
 
-T = TypeVar("T")
-FILE, _VERSION = "memory_archive.db", 1
+_VERSION = 1
 _DAILY = 32_000_000                  # bytes of records; above, no copy is made by itself
-_CHUNK = 4_096                       # rows read at a time
+
+def open_store(root: Path, config: Config, *,
+               clock: Callable[[], datetime] = utc_now) -> ArchiveStore:
+    """Open the archive of a root; ConfigError where it is encrypted, or still in files."""
+    if config.env("HERMES_ENCRYPT").lower() in ("on", "1", "true"):
+        raise ConfigError("the archive has no encryption and HERMES_ENCRYPT is on; unset it and "
+                          "use an encrypted disk, or set storage.backend to files")
+    if not (root / FILE).exists() and (root / "index.json").exists():
+        raise ConfigError(f"storage.backend is archive and the memories of {root} are still in "
+                          "files; run `migrate --to archive` to move them")
+    return ArchiveStore(root, config, clock=clock)
+
 
 # memory: seq is the order of storing, doc the number in the search indexes, mark the digest of
 # its facts (a duplicate has the same), entry the record as in index.json. vector: the pieces of a
@@ -78,28 +82,6 @@ CREATE TABLE fact (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
 
 
-def open_store(root: Path, config: Config, *,
-               clock: Callable[[], datetime] = utc_now) -> ArchiveStore:
-    """Open the archive of a root; ConfigError where it is encrypted, or still in files."""
-    if config.env("HERMES_ENCRYPT").lower() in ("on", "1", "true"):
-        raise ConfigError("the archive has no encryption and HERMES_ENCRYPT is on; unset it and "
-                          "use an encrypted disk, or set storage.backend to files")
-    if not (root / FILE).exists() and (root / "index.json").exists():
-        raise ConfigError(f"storage.backend is archive and the memories of {root} are still in "
-                          "files; run `migrate --to archive` to move them")
-    return ArchiveStore(root, config, clock=clock)
-
-
-def _connect(place: str) -> sqlite3.Connection:
-    """Open a file (by URI) or memory; every statement commits by itself unless in BEGIN."""
-    db = sqlite3.connect(place, uri=True, isolation_level=None, check_same_thread=False,
-                         cached_statements=256)
-    for pragma in ("synchronous=FULL", "foreign_keys=ON", "secure_delete=ON",
-                   "cache_size=-16000"):
-        db.execute(f"PRAGMA {pragma}")
-    return db
-
-
 def _made(db: sqlite3.Connection) -> sqlite3.Connection:
     """Make the tables where another process has not made them meanwhile."""
     db.execute("BEGIN IMMEDIATE")
@@ -112,48 +94,13 @@ def _made(db: sqlite3.Connection) -> sqlite3.Connection:
     return db
 
 
-def _is_sound(path: Path) -> bool:
-    """Ask SQLite whether a file is whole; reads all of it."""
-    try:
-        with contextlib.closing(_connect(f"file:{quote(str(path))}")) as db:
-            return db.execute("PRAGMA integrity_check(1)").fetchone() == ("ok",)
-    except sqlite3.Error:
-        return False
-
-
-def _whole(text: str) -> str:
-    """Replace lone surrogates, which SQLite does not take as text."""
-    return text.encode("utf-8", "replace").decode()
-
-
 def _seconds(created_at: str) -> int:
     """Return a time as seconds since 1970; one that cannot be read is before all others."""
     moment = core.parse_time(created_at)
     return int(moment.timestamp()) if moment else -1
 
 
-def _floats(data: bytes) -> array:
-    values = array("f", data)
-    if sys.byteorder == "big":
-        values.byteswap()
-    return values
-
-
-def _mended(method: Callable[..., T]) -> Callable[..., T]:
-    """Let a read mend a damaged file and look again; other faults become our own errors."""
-    @functools.wraps(method)
-    def careful(self: ArchiveStore, *args: object, **more: object) -> T:
-        try:
-            return method(self, *args, **more)
-        except sqlite3.Error as problem:
-            if self._depth:
-                raise                              # the transaction sees to it
-            self._mend(problem)
-            return method(self, *args, **more)
-    return careful
-
-
-class ArchiveStore:
+class ArchiveStore(Rescue, Tombs, Vectors):
     """Memories in one SQLite file; the head of this module says what it promises."""
     write, read, holding = FileStore.write, FileStore.read, FileStore.holding
     describe_rooms = FileStore.describe_rooms
@@ -200,7 +147,7 @@ class ArchiveStore:
     def _open(self) -> sqlite3.Connection:
         """Open the file; where there is none yet, an empty stand-in that nothing is written to."""
         if self._is_void and not self._depth:
-            return _made(_connect(":memory:"))
+            return _made(connect(":memory:"))
         if (self.root / ".rescue/done").exists():
             self._rescue("a rescue was interrupted")
         try:
@@ -209,7 +156,7 @@ class ArchiveStore:
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
                 core._sync_folder(self.root)
                 self._is_void = False
-            return self._checked(_connect(f"file:{quote(str(self.path))}"))
+            return self._checked(connect(uri_of(self.path)))
         except sqlite3.OperationalError as problem:
             if "readonly" in str(problem) or "unable to open" in str(problem):
                 return self._open_readonly()
@@ -223,7 +170,7 @@ class ArchiveStore:
         if log.exists() and log.stat().st_size:
             raise StorageError(f"{self.path} cannot be read: its log holds writes and the folder "
                                "is read-only; open it once where it can be written")
-        return _connect(f"file:{quote(str(self.path))}?immutable=1")
+        return connect(f"{uri_of(self.path)}?immutable=1")
 
     def _checked(self, db: sqlite3.Connection) -> sqlite3.Connection:
         """Make the tables of a new file; refuse one of a newer version."""
@@ -269,94 +216,28 @@ class ArchiveStore:
         if then:
             raise StorageError(f"{self.path} was damaged and has been mended; {then}") from None
 
-    def _rescue(self, problem: str) -> None:
-        """Build the file anew from what can be read; the damaged one is set aside."""
-        self._drop_connection()
-        if not self._depth:
-            self._lock.acquire(timeout=self.config["storage"]["lock_timeout_seconds"])
-        try:
-            if (self.root / ".rescue/done").exists():        # of a process that was killed
-                self._take_rescued()
-            if not _is_sound(self.path):           # else another process has mended it
-                said = self._build_anew(problem)
-                self._take_rescued()
-                self.notices.append(said)
-        finally:
-            if not self._depth:
-                self._lock.release()
-
-    def _build_anew(self, problem: str) -> str:
-        """Fill a fresh file in `.rescue/`; return the sentence that says from where."""
-        place = self.root / ".rescue"
-        shutil.rmtree(place, ignore_errors=True)
-        facts, tombs = archive_rescue.facts(self.path), self._rescued_tombs()
-        gone, found, counts = {tomb["id"] for tomb in tombs[1].values()}, set(), []
-        fresh = ArchiveStore(place, self.config, clock=self.clock)
-        with fresh.transaction():
-            for source, memories in (("its pages", archive_rescue.records(self.path)),
-                                     ("the Markdown mirror", self._from_mirror()),
-                                     ("the newest good backup", self._from_backup())):
-                before = len(found)
-                for each in memories:
-                    if each.id not in found and each.id not in gone:
-                        found.add(each.id)
-                        fresh.put(each)
-                counts += [f"{len(found) - before} from {source}"] if len(found) > before else []
-            for name, value in facts.items():
-                if name != "vectors":
-                    fresh.set_fact(name, value)
-            fresh.set_tombs(*tombs)
-        fresh.close()
-        if not found:
-            shutil.rmtree(place, ignore_errors=True)
-            raise DamagedData(f"{self.path} cannot be read ({problem}) and there is no mirror and "
-                              "no backup to recover from; it was left as it is: put a good copy "
-                              "in its place, or move it away to start empty")
-        aside = f"{FILE}.damaged-{self.clock():%Y%m%d_%H%M%S}"
-        core.write_atomic(place / "done", aside.encode())
-        return f"{FILE} was damaged (set aside as {aside}); recovered {', '.join(counts)}"
-
-    def _rescued_tombs(self) -> tuple[str, dict[str, dict[str, str]]]:
-        """Return key and tombstones: of the damaged file, else of the copy in backups/."""
-        key, found = archive_rescue.facts(self.path).get("tomb_key", ""), archive_rescue.tombs(
-            self.path)
-        with contextlib.suppress(ValueError, LookupError, TypeError):
-            copy = from_json(self.read("backups/tombstones.bak") or b"{}")
-            if key in ("", copy["key"]):
-                return copy["key"], {**copy["tombstones"], **found}
-        return key, found
-
-    def _take_rescued(self) -> None:
-        """Put the rescued file in place; done again from the start when it was killed half-way."""
-        place = self.root / ".rescue"
-        if (place / FILE).exists():
-            aside = self.root / (place / "done").read_text()
-            if not aside.exists():
-                os.link(self.path, aside)
-            log = self.path.with_name(f"{FILE}-wal")
-            if log.exists():                       # of the damaged file: never of the new one
-                os.replace(log, f"{aside}-wal")
-            self.path.with_name(f"{FILE}-shm").unlink(missing_ok=True)
-            os.replace(place / FILE, self.path)
-            core._sync_folder(self.root)
-        shutil.rmtree(place, ignore_errors=True)
-
     # -- records ------------------------------------------------------------
 
     def ids(self) -> list[str]:
         """Return every id, oldest first as stored."""
         return [row[0] for row in self._db().execute("SELECT id FROM memory ORDER BY seq")]
 
-    @_mended
+    @mended
     def text(self, memory_id: str) -> str | None:
         """Return a memory's content alone."""
         row = self._row("SELECT entry FROM memory WHERE id=?", memory_id)
         return row and json.loads(row[0])["content"]
 
-    @_mended
+    @mended
     def get(self, memory_id: str) -> Memory | None:
         row = self._row("SELECT entry FROM memory WHERE id=?", memory_id)
         return row and Memory.from_entry(json.loads(row[0]))
+
+    @mended
+    def entry(self, memory_id: str) -> dict[str, object] | None:
+        """Return a memory's fields unchecked, which is faster."""
+        row = self._row("SELECT entry FROM memory WHERE id=?", memory_id)
+        return row and json.loads(row[0])
 
     def __iter__(self) -> Iterator[Memory]:
         last = 0
@@ -365,16 +246,16 @@ class ArchiveStore:
             for _, entry in rows:
                 yield Memory.from_entry(json.loads(entry))
 
-    @_mended
+    @mended
     def _after(self, seq: int) -> list[tuple[int, str]]:
         return self._db().execute("SELECT seq, entry FROM memory WHERE seq > ? ORDER BY seq "
-                                  "LIMIT ?", (seq, _CHUNK)).fetchall()
+                                  "LIMIT ?", (seq, CHUNK)).fetchall()
 
-    @_mended
+    @mended
     def __len__(self) -> int:
         return self._row("SELECT count FROM state")[0]
 
-    @_mended
+    @mended
     def is_taken(self, memory_id: str) -> bool:
         """Tell whether the id is in use or was: an id never comes back."""
         return memory_id in self._gone or self._row(
@@ -428,7 +309,7 @@ class ArchiveStore:
         """Make the transaction durable, then take what was removed out of the log."""
         db = self._db()
         if self._kinds:
-            if len(self._search.tail) >= TAIL:
+            if len(self._search.tail) >= self._search.TAIL:
                 self._search.flush()
             self._search.save()
         db.execute("COMMIT")
@@ -473,8 +354,8 @@ class ArchiveStore:
             self._row("DELETE FROM vector WHERE seq=?", old[0])
             self._row("INSERT OR IGNORE INTO pending VALUES (?)", old[0])
         doc = old[1] if same else self._search.add(text)
-        values = (doc, core._fact_mark(text), memory.access_count, _whole(memory.created_at),
-                  memory.source and _whole(memory.source),
+        values = (doc, core._fact_mark(text), memory.access_count, whole(memory.created_at),
+                  memory.source and whole(memory.source),
                   len(normalise(text)) > core.LONG_TEXT, entry, memory.id)
         if old:
             self._row("UPDATE memory SET doc=?, mark=?, accesses=?, made=?, source=?, long=?, "
@@ -484,6 +365,7 @@ class ArchiveStore:
                       "VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *values)
             if self.vector_kind():
                 self._row("INSERT INTO pending SELECT seq FROM memory WHERE id=?", memory.id)
+        self._search.names.clear()
         self._heat(doc, memory.access_count)
         if old and not same:
             self._cool(old[1])
@@ -496,7 +378,7 @@ class ArchiveStore:
             self._row("DELETE FROM tag WHERE seq=?", seq)
             at = _seconds(memory.created_at)
             self._db().executemany("INSERT OR IGNORE INTO tag VALUES (?, ?, ?)", (
-                (_whole(tag), at, seq) for tag in core.tag_forms(memory.tags)))
+                (whole(tag), at, seq) for tag in core.tag_forms(memory.tags)))
 
     def remove(self, memory_id: str, *, why: str | None, also: Iterable[str] = ()) -> None:
         """Delete a memory and leave a tombstone: its id, keyed hashes of its text, *why*.
@@ -517,7 +399,7 @@ class ArchiveStore:
         self._residue = True
 
     def touch(self, memory_ids: Sequence[str], moment: datetime) -> None:
-        """Count an access of each, at the end of the transaction and without waiting for a sync."""
+        """Count an access of each, when the transaction ends and without waiting for a sync."""
         if not self._depth:
             raise UsageError("records change only inside store.transaction()")
         self._touches.append((tuple(memory_ids), moment))
@@ -553,77 +435,16 @@ class ArchiveStore:
             self._seen = seen
         return self._hot
 
-    # -- tombstones ---------------------------------------------------------
-
-    @_mended
-    def forgotten(self, text: str) -> Mapping[str, str] | None:
-        """Return {id, why, at} when a memory of this text was removed, None otherwise."""
-        if self._row("SELECT 1 FROM tomb LIMIT 1") is None:
-            return None
-        row = self._row("SELECT id, why, at FROM tomb WHERE mark=?", self._mark(text))
-        return row and dict(zip(("id", "why", "at"), row))
-
-    def lift(self, text: str, *, memory_id: str = "") -> None:
-        """Drop the tombstones of *text*, and of that id: a person wants it back."""
-        row = self._row("SELECT id FROM tomb WHERE mark=?", self._mark(text))
-        for each in {memory_id, *(row or ())} - {""}:
-            self._do("lift")
-            if self._row("SELECT 1 FROM tomb WHERE id=?", each):
-                self._row("DELETE FROM tomb WHERE id=?", each)
-                self._gone.add(each)
-
-    def bury(self, tombs: Iterable[tuple[str, str, str, str]]) -> None:
-        """Add tombstones: mark, id, why, at."""
-        self._do("del")
-        self._db().executemany("INSERT OR REPLACE INTO tomb VALUES (?, ?, ?, ?)", tombs)
-
-    @_mended
-    def tombs(self) -> tuple[str, dict[str, dict[str, str]]]:
-        """Return the key and {mark: {id, why, at}} of all that was forgotten."""
-        rows = self._db().execute("SELECT mark, id, why, at FROM tomb ORDER BY mark")
-        return self.fact("tomb_key"), {
-            mark: {"id": i, "why": why, "at": at} for mark, i, why, at in rows}
-
-    def set_tombs(self, key: str, tombs: Mapping[str, Mapping[str, str]]) -> None:
-        """Take over the tombstones of another store, and their key, in place of any here."""
-        self._do("del")
-        self._row("DELETE FROM tomb")
-        self.bury((mark, tomb["id"], tomb["why"], tomb["at"]) for mark, tomb in tombs.items())
-        if key:
-            self.set_fact("tomb_key", key)
-
-    def _mark(self, text: str) -> str:
-        self._tomb_key = self._tomb_key or self.fact("tomb_key")
-        return core.tomb_mark(self._tomb_key, text)
-
-    def _keep_tombs(self) -> None:
-        """Write a copy of the tombstones, so that a damaged file brings nothing back."""
-        try:
-            self.write("backups/tombstones.bak", core.tombs_file(*self.tombs()))
-        except OSError as problem:
-            self.notices.append(f"forgotten; the copy of the tombstones was not written: {problem}")
-
-    def fact(self, name: str) -> str:
-        """Return a value that travels with the file, "" where there is none."""
-        row = self._row("SELECT value FROM fact WHERE name=?", name)
-        return row[0] if row else ""
-
-    def set_fact(self, name: str, value: str) -> None:
-        """Keep a value in the file."""
-        self._do("fact")
-        self._row("INSERT OR REPLACE INTO fact VALUES (?, ?)", name, value)
-        self._tomb_key = ""
-
     # -- search -------------------------------------------------------------
 
-    @_mended
+    @mended
     def search_words(self, query: str, k: int, *,
                      accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
         """Rank by BM25; hot memories count hot_boost times."""
         with self._reading():
             return self._search.words.search(query, k, accept=accept, boost=self._boosts())
 
-    @_mended
+    @mended
     def in_context(self, query: str, found: Sequence[tuple[str, float]], *, scale: float = 1.0,
                    accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
         """Rank what was found by what stands beside it in its source, and by who says it."""
@@ -633,13 +454,13 @@ class ArchiveStore:
                 self._search.words, query, found, self.config["retrieval"], scale=scale,
                 source=self._source, accept=accept)
 
-    @_mended
+    @mended
     def ceiling(self, query: str) -> float:
         """Return the keyword score of a memory that would hold every word of *query*."""
         with self._reading():
             return self._search.words.ceiling(query)
 
-    @_mended
+    @mended
     def made_between(self, first: datetime, last: datetime) -> list[str]:
         """Return the ids of memories whose created_at lies in [first, last), newest first."""
         return [i for i, in self._db().execute(
@@ -649,120 +470,23 @@ class ArchiveStore:
     def _source(self, memory_id: str) -> object:
         known = self._search.names.sources
         if memory_id not in known:
-            row = self._row("SELECT source FROM memory WHERE id=?", memory_id)
-            known[memory_id] = row and row[0]
-        return known[memory_id]
+            self._search.names.known_of([(memory_id, 0.0)])
+        return known.get(memory_id)
 
-    @_mended
-    def search_vectors(self, vectorizer: Vectorizer, query: core.Vector, k: int, *,
-                       accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
-        """Rank by cosine; below the vectorizer's threshold nothing is returned."""
-        with self._reading():
-            if vectorizer.name == "local":
-                return self._search.grams.search(query, threshold=vectorizer.threshold, limit=k,
-                                                 accept=accept)
-            return self._search_dense(vectorizer, query, k, accept)
-
-    def _search_dense(self, vectorizer: Vectorizer, query: core.Vector, k: int,
-                      accept: Callable[[str], bool] | None) -> list[tuple[str, float]]:
-        """Read the vectors a chunk at a time; ties go to the later one."""
-        best: list[tuple[float, int, str]] = []
-        for number, chunk in enumerate(self.vector_chunks(vectorizer)):
-            found = chunk.search(query, threshold=vectorizer.threshold, limit=k, accept=accept)
-            best += [(score, -number, -at, name) for at, (name, score) in enumerate(found)]
-            best = heapq.nlargest(k, best)
-        return [(name, score) for score, _, _, name in best]
-
-    def vector_chunks(self, vectorizer: Vectorizer | core.VectorKind) -> Iterator[VectorCache]:
-        """Yield the vectors of this kind, some thousand at a time."""
-        last, kind = 0, self.vector_kind()
-        while kind and kind[:2] == (vectorizer.name, vectorizer.model):
-            rows = self._db().execute(
-                "SELECT seq, id, data FROM vector JOIN memory USING (seq) WHERE seq > ? "
-                "ORDER BY seq LIMIT ?", (last, _CHUNK)).fetchall()
-            if not rows:
-                return
-            last, cache = rows[-1][0], VectorCache(*kind)
-            for _, name, data in rows:
-                row = _floats(data)
-                cache.put(name, [row[at:at + kind.dimension]
-                                 for at in range(0, len(row), kind.dimension)])
-            yield cache
-
-    @_mended
-    def vector_kind(self) -> core.VectorKind | None:
-        """Return whose dense vectors are kept; None when there are none."""
-        fact = self.fact("vectors")
-        return core.VectorKind(*json.loads(fact)) if fact else None
-
-    @_mended
-    def missing_vectors(self, vectorizer: Vectorizer) -> list[str]:
-        """Return the ids without a vector of this model; the local backend has them all."""
-        if vectorizer.name == "local":
-            return []
-        if not self._is_kind(vectorizer):
-            return self.ids()
-        return [i for i, in self._db().execute("SELECT id FROM pending JOIN memory USING (seq) "
-                                               "ORDER BY seq")]
-
-    def _is_kind(self, vectorizer: Vectorizer) -> bool:
-        kind = self.vector_kind()
-        return kind is not None and kind[:2] == (vectorizer.name, vectorizer.model) and (
-            vectorizer.dimension in (None, kind.dimension))
-
-    def put_vectors(self, vectorizer: Vectorizer, vectors: Mapping[str, core.Vector]) -> None:
-        """Keep vectors of memories that are still there; those of another model go.
-
-        The value of a long text is a list of vectors, one a piece.
-        """
-        with contextlib.suppress(Locked, StorageError), self.transaction():
-            for memory_id, vector in vectors.items():
-                units = core.unit_pieces(vector, vectorizer.dimension)
-                row = self._row("SELECT seq FROM memory WHERE id=?", memory_id)
-                if not units or row is None:
-                    continue
-                if not self._is_kind(vectorizer):
-                    self._start_vectors(vectorizer, len(units[0]))
-                self._kinds.add("vector")
-                self._row("DELETE FROM pending WHERE seq=?", *row)
-                self._row("INSERT OR REPLACE INTO vector VALUES (?, ?)", *row,
-                          b"".join(map(core._little, units)))
-
-    def _start_vectors(self, vectorizer: Vectorizer, dimension: int) -> None:
-        """Drop the vectors of another model; every memory waits for a new one."""
-        self._row("DELETE FROM vector")
-        self._row("INSERT OR IGNORE INTO pending SELECT seq FROM memory")
-        self.set_fact("vectors", to_json([vectorizer.name, vectorizer.model, dimension]).decode())
-
-    def strange_vectors(self) -> list[str]:
-        """Return the ids that have a vector and no record: a vector goes with its record."""
-        return []
-
-    def drop_vectors(self, ids: Iterable[str]) -> None:
-        """Take the vectors of these memories away; they wait for new ones."""
-        with self.transaction():
-            for memory_id in ids:
-                row = self._row("SELECT seq FROM memory JOIN vector USING (seq) WHERE id=?",
-                                memory_id)
-                if row:
-                    self._kinds.add("vector")
-                    self._row("DELETE FROM vector WHERE seq=?", *row)
-                    self._row("INSERT OR IGNORE INTO pending VALUES (?)", *row)
-
-    @_mended
+    @mended
     def twin(self, text: str, *, accept: Callable[[str], bool] | None = None) -> str | None:
         """Return the most similar memory from 0.85 up that differs in no fact."""
         with self._reading():
             found = self._search.twins.find_duplicate(text, self.text, accept=accept)
         return found[0] if found else None
 
-    @_mended
+    @mended
     def rivals(self, text: str) -> list[str]:
         """Return the newest ids that may contradict *text*, and some that do not; at most 60."""
         with self._reading():
             return self._search.claims.candidates(text)[:60]
 
-    @_mended
+    @mended
     def graph(self, *, rebuild: bool = False) -> Graph:
         """Return the graph; *rebuild* makes every index anew from the records."""
         if rebuild:
@@ -770,10 +494,10 @@ class ArchiveStore:
         with self._reading():
             return Graph(self._search)
 
-    @_mended
+    @mended
     def tagged(self, tags: Sequence[str]) -> list[str]:
         """Return the ids that have all *tags*, newest first."""
-        wanted = sorted(map(_whole, core.tag_forms(tags)), key=lambda tag: (self._row(
+        wanted = sorted(map(whole, core.tag_forms(tags)), key=lambda tag: (self._row(
             "SELECT count(*) FROM (SELECT 1 FROM tag WHERE tag=? LIMIT 10000)", tag), tag))
         if not wanted:
             return []
@@ -783,12 +507,13 @@ class ArchiveStore:
             "SELECT id FROM tag AS one CROSS JOIN memory USING (seq) WHERE tag=?"
             f"{more} ORDER BY at DESC, id DESC", wanted)]
 
-    @_mended
+    @mended
     def containing(self, text: str) -> list[str]:
         """Return the ids in whose text *text* stands as it is, inside words too, newest first."""
         wanted = normalise(text)
         with self._reading():
-            docs = self._search.twins.containing(wanted) if 1 < len(wanted) <= core.LONG_TEXT else (
+            has_pairs = 1 < len(wanted) <= core.LONG_TEXT
+            docs = self._search.twins.containing(wanted) if has_pairs else (
                 d for d, in self._db().execute("SELECT doc FROM memory").fetchall())
             docs = {*docs, *(d for d, in self._db().execute("SELECT doc FROM memory WHERE long"))}
             found = [row for row in self._db().execute(
@@ -798,7 +523,7 @@ class ArchiveStore:
 
     # -- upkeep -------------------------------------------------------------
 
-    @_mended
+    @mended
     def refresh(self) -> None:
         """Take over what other processes wrote; costs one small query."""
         if self._connection is not None and self._is_void and self.path.exists():
@@ -813,6 +538,11 @@ class ArchiveStore:
         """Return a value that changes when another process has written."""
         return id(self._db()), self._row("PRAGMA data_version")[0]
 
+    @mended
+    def revision(self) -> list:
+        """Return what differs once the records have changed."""
+        return [*self._row("SELECT next, retired, changes FROM state")]
+
     def settle(self, *, rebuild: bool = False) -> None:
         """Bring what is fresh into the tables; *rebuild* makes every index anew."""
         with self.transaction():
@@ -826,7 +556,7 @@ class ArchiveStore:
         if not self.path.exists():
             return []
         try:
-            with contextlib.closing(_connect(f"file:{quote(str(self.path))}?mode=ro")) as db:
+            with contextlib.closing(connect(f"{uri_of(self.path)}?mode=ro")) as db:
                 said = [row for row, in db.execute("PRAGMA integrity_check(3)") if row != "ok"]
                 count, held = db.execute("SELECT (SELECT count(*) FROM memory), count "
                                          "FROM state").fetchone()

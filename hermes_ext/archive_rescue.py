@@ -8,14 +8,94 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from urllib.parse import quote
 
-from hermes_lite import Memory
+import hermes_lite as core
+from hermes_lite import DamagedData, Memory, from_json
+from hermes_ext.archive_parts import FILE, is_sound, uri_of
 
-__all__ = ["facts", "records", "tombs"]
+__all__ = ["Rescue", "facts", "records", "tombs"]
+
+
+class Rescue:
+    """What ArchiveStore does about a damaged file."""
+
+    def _rescue(self, problem: str) -> None:
+        """Build the file anew from what can be read; the damaged one is set aside."""
+        self._drop_connection()
+        if not self._depth:
+            self._lock.acquire(timeout=self.config["storage"]["lock_timeout_seconds"])
+        try:
+            if (self.root / ".rescue/done").exists():        # of a process that was killed
+                self._take_rescued()
+            if not is_sound(self.path):           # else another process has mended it
+                said = self._build_anew(problem)
+                self._take_rescued()
+                self.notices.append(said)
+        finally:
+            if not self._depth:
+                self._lock.release()
+
+    def _build_anew(self, problem: str) -> str:
+        """Fill a fresh file in `.rescue/`; return the sentence that says from where."""
+        import shutil
+        place = self.root / ".rescue"
+        shutil.rmtree(place, ignore_errors=True)
+        kept, buried = facts(self.path), self._rescued_tombs()
+        gone, found, counts = {tomb["id"] for tomb in buried[1].values()}, set(), []
+        fresh = type(self)(place, self.config, clock=self.clock)
+        with fresh.transaction():
+            for source, memories in (("its pages", records(self.path)),
+                                     ("the Markdown mirror", self._from_mirror()),
+                                     ("the newest good backup", self._from_backup())):
+                before = len(found)
+                for each in memories:
+                    if each.id not in found and each.id not in gone:
+                        found.add(each.id)
+                        fresh.put(each)
+                counts += [f"{len(found) - before} from {source}"] if len(found) > before else []
+            for name, value in kept.items():
+                if name != "vectors":
+                    fresh.set_fact(name, value)
+            fresh.set_tombs(*buried)
+        fresh.close()
+        if not found:
+            shutil.rmtree(place, ignore_errors=True)
+            raise DamagedData(f"{self.path} cannot be read ({problem}) and there is no mirror and "
+                              "no backup to recover from; it was left as it is: put a good copy "
+                              "in its place, or move it away to start empty")
+        aside = f"{FILE}.damaged-{self.clock():%Y%m%d_%H%M%S}"
+        core.write_atomic(place / "done", aside.encode())
+        return f"{FILE} was damaged (set aside as {aside}); recovered {', '.join(counts)}"
+
+    def _rescued_tombs(self) -> tuple[str, dict[str, dict[str, str]]]:
+        """Return key and tombstones: of the damaged file, else of the copy in backups/."""
+        key, found = facts(self.path).get("tomb_key", ""), tombs(
+            self.path)
+        with contextlib.suppress(ValueError, LookupError, TypeError):
+            copy = from_json(self.read("backups/tombstones.bak") or b"{}")
+            if key in ("", copy["key"]):
+                return copy["key"], {**copy["tombstones"], **found}
+        return key, found
+
+    def _take_rescued(self) -> None:
+        """Put the rescued file in place; done again from the start when it was killed half-way."""
+        import shutil
+        place = self.root / ".rescue"
+        if (place / FILE).exists():
+            aside = self.root / (place / "done").read_text()
+            if not aside.exists():
+                os.link(self.path, aside)
+            log = self.path.with_name(f"{FILE}-wal")
+            if log.exists():                       # of the damaged file: never of the new one
+                os.replace(log, f"{aside}-wal")
+            self.path.with_name(f"{FILE}-shm").unlink(missing_ok=True)
+            os.replace(place / FILE, self.path)
+            core._sync_folder(self.root)
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def records(path: Path) -> Iterator[Memory]:
@@ -49,7 +129,7 @@ def _rows(path: Path, statement: str) -> list[tuple]:
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"file:{quote(str(path))}", uri=True, isolation_level=None)
+    return sqlite3.connect(uri_of(path), uri=True, isolation_level=None)
 
 
 def _by_range(path: Path) -> Iterator[str]:
@@ -102,10 +182,11 @@ def _cells(leaf: bytes, page: Callable[[int], bytes], size: int, start: int) -> 
         with contextlib.suppress(IndexError, ValueError):
             length, at = _varint(leaf, at)
             _, at = _varint(leaf, at)
-            yield from _texts(_payload(leaf, at, length, page, size))
+            yield from _texts(_payload(leaf, at, length, page=page, size=size))
 
 
-def _payload(leaf: bytes, at: int, length: int, page: Callable[[int], bytes], size: int) -> bytes:
+def _payload(leaf: bytes, at: int, length: int, *, page: Callable[[int], bytes],
+             size: int) -> bytes:
     """Return a row's bytes: those on its page, and those on the pages it runs over to."""
     most, least = size - 35, (size - 12) * 32 // 255 - 23
     if length <= most:

@@ -46,12 +46,11 @@ import re
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from pathlib import Path
 
 from hermes_lite import (ConfigError, Event, FileLock, HermesLite, NotFound, Operation, Param,
-                         StorageError, UsageError, _Record, _visible, append_bytes, from_json, iso,
-                         make_folder, parse_time, write_atomic)
+                         StorageError, UsageError, _Record, _visible, append_bytes, counted,
+                         from_json, iso, make_folder, parse_time, write_atomic)
 
 __all__ = ["Audit", "OPERATIONS", "Verdict", "listed", "system", "verify"]
 
@@ -301,25 +300,12 @@ def listed(memory: HermesLite, *, since: str | None = None, what: str | None = N
 
     *since* is a date, or a span such as 12h, 1d or 2w. Lines that cannot be read are left out.
     """
-    start = _start(memory, since)
+    start = memory.moment(since)
     rows = [line for _, row in _of(memory).rows() if (line := _line(row))
             and what in (None, line.get("what")) and agent in (None, line.get("agent"))
             and (id is None or id in (line.get("ids") or ()))
             and (start is None or (parse_time(line.get("at")) or start) >= start)]
     return rows[-limit:] if limit else rows
-
-
-def _start(memory: HermesLite, since: str | None) -> datetime | None:
-    if since is None:
-        return None
-    if span := re.fullmatch(r"(\d{1,5})([hdw])", since.strip()):
-        unit = {"h": "hours", "d": "days", "w": "weeks"}[span[2]]
-        return memory._clock() - timedelta(**{unit: int(span[1])})
-    start = parse_time(since)
-    if start is None:
-        raise UsageError(f"since is {memory._quoted(since)}; give a date such as 2026-08-17, or "
-                         "a span such as 12h, 1d or 2w")
-    return start
 
 
 def system(memory: HermesLite, *, max_bytes: int = 5_000_000, head: str | None = None,
@@ -346,7 +332,8 @@ def _run(memory: HermesLite, *, action: str, expect: str | None, **filters: obje
 def _show(result: object) -> Iterator[str]:
     if isinstance(result, Verdict):
         yield from map(_visible, result.problems)
-        yield (f"{result.lines} lines in {result.files} files, {len(result.problems)} problems; "
+        yield (f"{counted(result.lines, 'line')} in {counted(result.files, 'file')}, "
+               f"{counted(len(result.problems), 'problem')}; "
                f"head {result.head or 'none'}")
         return
     for line in result:

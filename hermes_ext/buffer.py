@@ -33,7 +33,7 @@ from datetime import datetime, timedelta
 
 import hermes_lite as core
 from hermes_lite import (ConfigError, FileStore, HermesLite, Hit, Memory, Operation, StorageError,
-                         Store, UsageError)
+                         Store, UsageError, score_of)
 
 __all__ = ["Buffer", "BufferedStore", "OPERATIONS", "system"]
 
@@ -70,8 +70,9 @@ class BufferedStore:
 
     def __setattr__(self, name: str, value: object) -> None:
         """Set what belongs to the store below (notices, progress …) there."""
-        mine = name == "under" or not hasattr(vars(self).get("under"), name) or name.startswith("_")
-        object.__setattr__(self if mine or name in vars(self) else self.under, name, value)
+        under = vars(self).get("under")
+        there = name[0] != "_" and name not in vars(self) and hasattr(under, name)
+        object.__setattr__(under if there else self, name, value)
 
     def __len__(self) -> int:
         return len(self.under)
@@ -82,6 +83,7 @@ class BufferedStore:
     # -- reading ------------------------------------------------------------
 
     def get(self, memory_id: str) -> Memory | None:
+        """Return a memory as the archive holds it now."""
         self.asked += 1
         entry = None if memory_id in self._changed else self._fresh(memory_id)
         if entry is None:
@@ -126,7 +128,7 @@ class BufferedStore:
         try:
             with self.under.transaction(patience=patience):
                 yield
-        except BaseException:
+        except BaseException:                      # what was undone must not be served
             if self._depth == 1:
                 self._drop(self._changed)
                 self._changed, self._removed = {}, set()
@@ -233,13 +235,6 @@ class BufferedStore:
     def close(self) -> None:
         self.save()
         self.under.close()
-
-
-def score_of(memory: Memory) -> float:
-    """Return the score that the system salience keeps, else the importance."""
-    kept = memory.meta.get("salience")
-    score = kept.get("score") if isinstance(kept, Mapping) else None
-    return float(score) if isinstance(score, (int, float)) else float(memory.importance)
 
 
 class Buffer:

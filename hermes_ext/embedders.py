@@ -84,6 +84,9 @@ class _OnDisk:
             return self._vector(text, query=query)
         except MissingPackage:
             raise
+        except ImportError as problem:             # numpy, of which the packages are made
+            raise MissingPackage(f"the on-disk model {self.name} cannot be used ({problem}); "
+                                 f"{INSTALL}") from None
         except Exception as problem:               # foreign code may raise anything
             raise RemoteError(f"{self.name} failed: {type(problem).__name__}") from None
 

@@ -526,7 +526,7 @@ OPERATIONS = (
               lambda memory, file, **more: export(memory, file, **more), (
         Param("file", Path, "where to; none, or -, is standard output", positional=True),
         _FORMAT, Param("room", str, "only this room"), Param("category", str, "only this one"),
-        Param("since", str, "only from this date on"),
+        Param("since", str, "from this date on, or 12h, 1d, 2w"),
         Param("tags", str, "only what has all these tags", (), repeated=True),
         Param("agent", str, "only what this agent wrote")), _show_exported),
     Operation("import", "bring memories in from a file or a folder of notes",

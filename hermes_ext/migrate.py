@@ -23,14 +23,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import hermes_lite as core
-from hermes_lite import (ConfigError, DamagedData, FileStore, HermesLite, Operation, Param, Refused,
-                         Store, UsageError, _Record)
+from hermes_lite import (ConfigError, DamagedData, FileStore, HermesLite, Operation, Param,
+                         Refused, Store, UsageError, _Record)
 
 __all__ = ["Migrated", "OPERATIONS", "migrate"]
 
 _CHUNK = 2_000
-_OF_FILES = ("index.json", "index.journal", "vectors.json", "vectors.f32", "graph.json", "tombstones.json",
-             "backups/tombstones.bak", ".search")
+_OF_FILES = ("index.json", "index.journal", "vectors.json", "vectors.f32", "graph.json",
+             "tombstones.json", "backups/tombstones.bak", ".search")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,8 @@ def migrate(memory: HermesLite, to: str) -> Migrated:
         raise UsageError("give --to archive, or --to files")
     source = memory.store
     if isinstance(source, FileStore) == (to == "files"):
-        raise Refused(f"the memories of {memory.root} are in {'files' if to == 'files' else 'the'} "
-                      f"{'' if to == 'files' else 'archive '}already", "already_there")
+        place = "files" if to == "files" else "the archive"
+        raise Refused(f"the memories of {memory.root} are in {place} already", "already_there")
     if source.cipher is not None:
         raise ConfigError("this store is encrypted and the archive has no encryption; run "
                           "`encrypt off` first, or stay with files")
@@ -116,6 +116,8 @@ def _copy_tombs(source: Store, target: Store) -> int:
 def _copy_vectors(source: Store, target: Store) -> int:
     """Put the vectors of a remote backend; local ones are made anew."""
     kind, count = source.vector_kind(), 0
+    if kind:
+        target.backend = kind.name                 # else closing files puts local ones there
     for chunk in source.vector_chunks(kind) if kind else ():
         vectors = {name: chunk.pieces(name) for name in chunk.marks()}
         target.put_vectors(kind, vectors)
@@ -178,8 +180,8 @@ def _as_it_is(root: str | None) -> HermesLite:
 
 
 def _show(done: Migrated) -> Iterator[str]:
-    yield (f"{done.memories} memories, {done.tombstones} tombstones and {done.vectors} vectors are "
-           f"now in {'memory_archive.db' if done.to == 'archive' else 'files'}"
+    yield (f"{done.memories} memories, {done.tombstones} tombstones and {done.vectors} vectors "
+           f"are now in {'memory_archive.db' if done.to == 'archive' else 'files'}"
            + (f" ({done.resumed} of them from an earlier run)" if done.resumed else ""))
 
 

@@ -19,13 +19,12 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from pathlib import Path
 
 from hermes_lite import (HermesLite, Memory, Operation, Param, Refused, UsageError, _first_line,
-                         _Record, from_json, iso, parse_time, write_atomic)
+                         _Record, from_json, import_system, iso, parse_time, write_atomic)
 
 __all__ = ["OPERATIONS", "Report", "report"]
 
@@ -80,7 +79,7 @@ def report(memory: HermesLite, *, since: str = "1d", by: str = "agent", tag: str
     if by not in BY:
         raise UsageError(f"--by is one of {', '.join(BY)}")
     target = _target(memory, file) if file is not None else None
-    start, fired = _start(memory, since), {}
+    start, fired = memory.moment(since), {}
     for row in _firings(memory):
         if (parse_time(row.get("at")) or start) >= start:
             fired.setdefault(str(row["id"]), {})[str(row["rule"])] = None
@@ -95,17 +94,6 @@ def report(memory: HermesLite, *, since: str = "1d", by: str = "agent", tag: str
     if target:
         write_atomic(target, ("\n".join(made.markdown()) + "\n").encode("utf-8", "replace"))
     return made
-
-
-def _start(memory: HermesLite, since: str) -> datetime:
-    if span := re.fullmatch(r"(\d{1,5})([hdw])", since.strip()):
-        unit = {"h": "hours", "d": "days", "w": "weeks"}[span[2]]
-        return memory._clock() - timedelta(**{unit: int(span[1])})
-    start = parse_time(since)
-    if start is None:
-        raise UsageError(f"since is {memory._quoted(since)}; give a date such as 2026-08-17, or "
-                         "a span such as 12h, 1d or 2w")
-    return start
 
 
 def _target(memory: HermesLite, file: str) -> Path:
@@ -136,8 +124,9 @@ def _firings(memory: HermesLite) -> Iterator[dict]:
 def _grouped(memory: HermesLite, rows: list[Memory], fired: dict[str, dict[str, None]],
              by: str) -> tuple[tuple[str, tuple[Alert, ...]], ...]:
     groups: dict[str, list[Alert]] = {}
+    score = import_system("rules").score
     for row in rows:
-        alert = Alert(row.id, row.created_at, row.content, _score(memory, row),
+        alert = Alert(row.id, row.created_at, row.content, score(memory, row),
                       tuple(fired.get(row.id, ())))
         names = {"rule": alert.rules or ("no rule",), "tag": row.tags}.get(by) or (
             getattr(row, by, None) or f"no {by}",)
@@ -149,15 +138,6 @@ def _grouped(memory: HermesLite, rows: list[Memory], fired: dict[str, dict[str, 
     sizes = Counter({name: len(alerts) for name, alerts in groups.items()})
     return tuple((name, tuple(groups[name])) for name in sorted(
         groups, key=lambda name: (-sizes[name], name)))
-
-
-def _score(memory: HermesLite, row: Memory) -> float:
-    """Return the salience as it is now, where a system counts one, else the importance."""
-    for each in memory._with("describe"):
-        row = each.describe(row)
-    kept = row.meta.get("salience")
-    value = kept.get("now", kept.get("score")) if isinstance(kept, Mapping) else None
-    return float(value) if isinstance(value, (int, float)) else float(row.importance)
 
 
 OPERATIONS = (

@@ -99,8 +99,9 @@ def sync(memory: HermesLite, *, yes: bool = False, put_back: bool = False,
     if yes and put_back:
         raise UsageError("--yes forgets and --put-back writes again; give one of them")
     if not _has_mirror(memory):
-        raise Refused("encryption.markdown is off in config.yaml, so there is no Markdown "
-                      "mirror", "no_mirror")
+        why = ("encryption.markdown is off in config.yaml" if isinstance(memory.store, FileStore)
+               else "the memories are in an archive")
+        raise Refused(f"{why}, so there is no Markdown mirror", "no_mirror")
     return _Look(memory).sync(yes=yes, put_back=put_back, dry_run=dry_run, complete=complete)
 
 

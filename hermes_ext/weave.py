@@ -356,14 +356,24 @@ class Flagging:
     """Keeps at write, in meta["weave"], what is odd about a text."""
     name = "weave"
 
+    def __init__(self, memory: HermesLite) -> None:
+        self._memory = memory
+
     def before_remember(self, draft: Draft) -> Draft | None:
         odd = flags(draft.content)
         return replace(draft, meta={**draft.meta, "weave": {"flags": list(odd)}}) if odd else None
 
+    def after_remember(self, memory: Memory) -> None:
+        """Say that a kept text is flagged; of many, as in an import, once."""
+        odd = memory.meta.get("weave", {}).get("flags", ())
+        said = f"flagged, the text {' and '.join(odd)}"
+        if odd and said not in self._memory.notices:
+            self._memory.notices.append(said)
+
 
 def system(memory: HermesLite) -> Flagging:
     """Make the system that flags at write; it has no settings."""
-    return Flagging()
+    return Flagging(memory)
 
 
 def _show(context: Context) -> list[str]:

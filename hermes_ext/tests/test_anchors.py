@@ -154,7 +154,8 @@ class Restating(AnchorsCase):
             "CT2024-0876 付款完成", "CT2024-0876 付款未完成",
             "The contract CT2024-0876 ends in May")]
         self.assertEqual([row.created for row in more], [True] * 3)
-        self.assertEqual([memory.get(row.id).meta["anchors"]["note"]["under"] for row in more], [first] * 3)
+        self.assertEqual([memory.get(row.id).meta["anchors"]["note"]["under"] for row in more],
+                         [first] * 3)
         bare = memory.remember("Ich habe Frau Müller wegen CT2024-0876 angerufen").id
         self.assertEqual(memory.get(bare).meta["anchors"]["note"]["under"], first)
         other = memory.remember("客户李四的合同编号是CT2024-0877").id
@@ -257,7 +258,8 @@ class Privacy(AnchorsCase):
             memory = self.memory(how, {"security": {"personal_numbers": how}})
             made = memory.remember(f"张三的电话是{number}，合同号CT2024-0876")
             memory.close()
-            self.assertEqual([row["type"] for row in self.values(memory, made.id)], ["contract_id"])
+            self.assertEqual([row["type"] for row in self.values(memory, made.id)],
+                             ["contract_id"])
             held = b"".join(path.read_bytes() for path in memory.root.rglob("*") if path.is_file())
             self.assertNotIn(number.encode(), held)
 
@@ -316,7 +318,8 @@ class TheScenes(AnchorsCase):
     def test_the_contract_number_in_a_table(self):
         (self.folder / "table.csv").write_text(
             "\ufeff客户姓名;合同编号;签约日期;状态;Passwort\n"
-            "张三;CT2024-0876;2024-08-01;draft;Tulpe-47-Wald\n李四;CT2024-0999;;signed;\n;;;;\n", "utf-8")
+            "张三;CT2024-0876;2024-08-01;draft;Tulpe-47-Wald\n"
+            "李四;CT2024-0999;;signed;\n;;;;\n", "utf-8")
         memory = self.memory()
         done = bring_in(memory, self.folder / "table.csv", agent="univer")
         self.assertEqual((done.rows, done.added, done.bad), (3, 2, 1))
@@ -334,7 +337,8 @@ class Settings(AnchorsCase):
 
     def test_wrong_settings_are_one_sentence(self):
         for wrong in ({"merge": "never"}, {"patterns": {"(": "x"}},
-                      {"patterns": {"x": "two words"}}, {"patterns": ["x"]}, {"patern": {}}, {"patterns": {"x": "note"}}):
+                      {"patterns": {"x": "two words"}}, {"patterns": ["x"]}, {"patern": {}},
+                      {"patterns": {"x": "note"}}):
             with self.assertRaises(ConfigError, msg=wrong):
                 system(None, **wrong)
 

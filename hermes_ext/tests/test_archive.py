@@ -2,17 +2,14 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
 import shutil
-import signal
 import sqlite3
 import stat
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -24,9 +21,9 @@ sys.path[:0] = [str(HOME)]
 
 import hermes_lite as core                                                        # noqa: E402
 from hermes_lite import (ConfigError, FileStore, HermesLite, LocalHashVectorizer,  # noqa: E402
-                         Locked, Memory, NotFound, Refused, StorageError, UsageError)
-from hermes_ext import archive, archive_search                                    # noqa: E402
+                         Locked, Memory, Refused, StorageError)
 from hermes_ext.archive import FILE, ArchiveStore                                 # noqa: E402
+from hermes_ext.archive_search import SearchTables                                # noqa: E402
 
 START = datetime(2026, 8, 17, 3, 31, 6, tzinfo=timezone.utc)
 NAMES = "Redis PostgreSQL Kafka Grafana Anna 张三 李四 Müller".split()
@@ -52,12 +49,10 @@ class Case(unittest.TestCase):
     def clock(self) -> datetime:
         return self.now
 
-    def small(self, *, block: int = 64, small: int = 16, tail: int = 10, bulk: int = 40) -> None:
+    def small(self, *, block: int = 32, small: int = 8, tail: int = 6, bulk: int = 20) -> None:
         """Make blocks small, so that a few texts fill several."""
-        for module, name, value in ((archive_search, "BLOCK", block),
-                                    (archive_search, "SMALL", small),
-                                    (archive_search, "_BULK", bulk), (archive, "TAIL", tail)):
-            patch = mock.patch.object(module, name, value)
+        for name, value in (("BLOCK", block), ("SMALL", small), ("BULK", bulk), ("TAIL", tail)):
+            patch = mock.patch.object(SearchTables, name, value)
             patch.start()
             self.addCleanup(patch.stop)
 
@@ -198,14 +193,14 @@ class TestContract(Case):
 
     def test_the_same_answers_with_texts_that_change_and_go(self) -> None:
         self.small()
-        for seed in range(4):
+        for seed in range(3):
             with self.subTest(seed=seed):
-                self.run_seed(seed, 60, changing=True, neighbours=0.0, source_share=0.0,
+                self.run_seed(seed, 50, changing=True, neighbours=0.0, source_share=0.0,
                               speaker=0.0)
 
     def test_the_same_ranking_by_what_stands_beside(self) -> None:
         self.small()
-        for seed in range(10, 13):
+        for seed in range(10, 12):
             with self.subTest(seed=seed):
                 self.run_seed(seed, 60, changing=False)
 
@@ -220,7 +215,7 @@ sys.path.insert(0, sys.argv[1])
 import hermes_lite as core
 from pathlib import Path
 from hermes_ext import archive, archive_search
-archive.TAIL = 7
+archive_search.SearchTables.TAIL = 7
 store = archive.ArchiveStore(Path(sys.argv[2]), core.Config({}, environ={}))
 name, count = sys.argv[3], int(sys.argv[4])
 for number in range(count):
@@ -262,7 +257,8 @@ class TestPromises(Case):
             seen = max([seen, *map(int, rest)])
             store = self.archive("a")
             gone = {n - 2 for n in range(4, seen + 1, 5)}
-            for number in range(seen + 1):
+            unsure = {seen - 1} if (seen + 1) % 5 == 4 else set()    # removed, or not yet
+            for number in sorted({*range(seen + 1)} - unsure):
                 found = store.get(f"mem_w{turn}_{number}")
                 self.assertEqual(found is None, number in gone, (turn, number, seen))
             self.check_indexes(store)
@@ -379,6 +375,20 @@ class TestPromises(Case):
                 with self.assertRaises(Refused):
                     memory.remember("Quetzalcoatl keeps the zephyrblade in 仓库柒号 with Brünhild",
                                     deliberate=False)
+
+    def test_what_is_removed_leaves_no_trace_in_any_index(self) -> None:
+        self.small()
+        store = self.archive()
+        self.fill(store, 70)
+        with store.transaction():
+            for memory_id in store.ids():
+                store.remove(memory_id, why="forgotten")
+        store.close()
+        with contextlib.closing(sqlite3.connect(store.path)) as db:
+            for name in ("memory", "fresh", "word", "claim", "sentence", "gram", "entity"):
+                self.assertEqual(db.execute(f"SELECT count(*) FROM {name}").fetchone(), (0,), name)
+            self.assertEqual({byte for bits, in db.execute(
+                "SELECT bits FROM slice UNION ALL SELECT sizes FROM length") for byte in bits}, {0})
 
     def test_files_are_for_their_owner_only(self) -> None:
         old = os.umask(0)

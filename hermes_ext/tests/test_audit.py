@@ -19,16 +19,10 @@ HOUSE = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(HOUSE))
 
 from hermes_ext.audit import Audit, listed, verify                      # noqa: E402
+from hermes_ext.tests.base import setUpModule                           # noqa: E402, F401
 from hermes_lite import Config, ConfigError, HermesLite, UsageError, redact  # noqa: E402
 
 NOW = datetime(2026, 8, 1, 12, tzinfo=timezone.utc)
-
-
-def setUpModule() -> None:
-    """Do not wait for the disk: kills are tried here, power cuts are not."""
-    real = os.fsync
-    os.fsync = lambda handle: None
-    unittest.addModuleCleanup(setattr, os, "fsync", real)
 
 
 class AuditCase(unittest.TestCase):

@@ -131,7 +131,8 @@ class Reading(Logs):
         session = au.read_session(self.log(
             header(parentSession="p", delegationDepth=1),
             user(1, "问题"), assistant(2, "回答"),
-            line({"type": "user/message", "seq": 3, "data": {**said, "source": {"kind": "skill"}}}),
+            line({"type": "user/message", "seq": 3,
+                  "data": {**said, "source": {"kind": "skill"}}}),
             user(4, "no", surfaceOp={"op": "replace", "start": 1, "end": 2}),
             line({"type": "assistant/attempt", "seq": 5, "data": {"message": said}}),
             line({"type": "assistant/chunk", "seq": 6, "data": said}),

@@ -4,7 +4,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 import unittest
@@ -17,8 +16,9 @@ HOME = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(HOME)]
 
 import hermes_lite as core                                                        # noqa: E402
-from hermes_lite import ConfigError, HermesLite, Memory, NotFound, UsageError     # noqa: E402
-from hermes_ext.buffer import FILE, BufferedStore, score_of                       # noqa: E402
+from hermes_lite import (ConfigError, HermesLite, Memory, NotFound, UsageError,   # noqa: E402
+                         score_of)                                                # noqa: E402
+from hermes_ext.buffer import FILE, BufferedStore                       # noqa: E402
 
 
 class Case(unittest.TestCase):
@@ -89,7 +89,8 @@ class TestBuffer(Case):
             word = draw.choice(("gateway", "合同", "server", "invoice"))
             ids.append(memory.remember(f"{word} number {number} is {draw.random():.9f}").id)
             if number % 7 == 3:
-                (other if draw.random() < 0.5 else memory).forget(ids.pop(draw.randrange(len(ids))))
+                gone = ids.pop(draw.randrange(len(ids)))
+                (other if draw.random() < 0.5 else memory).forget(gone)
             if number % 5 == 2:
                 other.verify(draw.choice(ids))
             found = memory.recall(f"{word} number {draw.randrange(60)}", top_k=4)

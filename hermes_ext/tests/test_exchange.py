@@ -17,6 +17,7 @@ HOUSE = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(HOUSE))
 
 from hermes_ext.exchange import bring_in, export                       # noqa: E402
+from hermes_ext.tests.base import a_secret                              # noqa: E402
 from hermes_lite import (Config, HermesLite, Memory, NotFound, Refused,  # noqa: E402
                          UsageError, to_json)
 
@@ -25,11 +26,6 @@ TEXTS = ("=1+1 is a formula", "+49 is Germany", "-5 degrees at night", "@all han
          "first line\nsecond line\r\nthird line", "---\nid: forged\nroom: prefs\n---\nthe body",
          "周会是每周三下午三点", "😀 and \u2028 and \ufeff inside", "＝SUM(A1) in full width",
          "The build takes 12 minutes", "ends with a backslash \\")
-
-
-def a_secret() -> str:
-    return "".join(random.SystemRandom().choice(string.ascii_letters + string.digits)
-                   for _ in range(28)) + "7aQ"
 
 
 class ExchangeCase(unittest.TestCase):

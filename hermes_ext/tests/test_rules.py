@@ -22,6 +22,7 @@ sys.path.insert(0, str(HOUSE))
 from hermes_ext import actions                                          # noqa: E402
 from hermes_ext.report import report                                    # noqa: E402
 from hermes_ext.rules import Rules                                      # noqa: E402
+from hermes_ext.tests.base import setUpModule                           # noqa: E402, F401
 from hermes_lite import (Config, ConfigError, HermesLite, Memory, Refused, RemoteError,  # noqa: E402
                          UsageError, redact)
 
@@ -29,13 +30,6 @@ NOW = datetime(2026, 8, 5, 12, tzinfo=timezone.utc)        # a Wednesday
 PYTHON = sys.executable
 HAS_REQUESTS = importlib.util.find_spec("requests") is not None
 HAS_ICALENDAR = importlib.util.find_spec("icalendar") is not None
-
-
-def setUpModule() -> None:
-    """Do not wait for the disk: kills are tried here, power cuts are not."""
-    real = os.fsync
-    os.fsync = lambda handle: None
-    unittest.addModuleCleanup(setattr, os, "fsync", real)
 
 
 def anchor(kind: str, value: str, **more) -> dict:
@@ -430,7 +424,8 @@ class TestWebhook(RulesCase):
                     "https://93.184.216.34/x"):
             actions.check_address(url)
         actions.check_address("https://10.0.0.1/x", private=True)
-        for url in ("", "ftp://example.com/x", "https://", "//example.com", "https://[::1", "mail"):
+        for url in ("", "ftp://example.com/x", "https://", "//example.com", "https://[::1",
+                    "mail"):
             with self.assertRaises(ConfigError, msg=url):
                 actions.check_address(url)
 
@@ -466,7 +461,8 @@ class TestAppend(RulesCase):
         return dict(row.partition(":")[::2] for row in rows if ":" in row)
 
     def test_every_line_has_at_most_75_octets_and_characters_stay_whole(self):
-        for text in ("长" * 200, "a" * 500, "é😀" * 90, "x, y; z\\ \n" * 30, "\x07\x1b[2J" + "b" * 99):
+        for text in ("长" * 200, "a" * 500, "é😀" * 90, "x, y; z\\ \n" * 30,
+                     "\x07\x1b[2J" + "b" * 99):
             event = self.event(text)
             for line in event.split(b"\r\n"):
                 self.assertLessEqual(len(line), 75)
@@ -488,6 +484,9 @@ class TestAppend(RulesCase):
         self.assertEqual(self.lines(self.event("截止 2026年9月3日 24 点"))[day], "20260903")
         self.assertEqual(self.lines(self.event("by 2026-09-03", expires_at="2026-10-01"))[day],
                          "20261001")
+        for text, wanted in (("läuft bis zum 30. Juni 2027", "20270630"), ("am 1.9.2026", "20260901"),
+                             ("signed by September 4, 2026", "20260904")):
+            self.assertEqual(self.lines(self.event(text))[day], wanted)
         row = Memory("mem_1", "x", created_at="2026-08-01T10:00:00+00:00")
         for value, wanted in (("2026-11-30", "20261130"), ("--08-15", "20260815"),
                               ("--03-01", "20270301"), ("soon", "20260801")):

@@ -153,7 +153,8 @@ class TestCompletion(ShellCase):
         memory = self.open()
         made = memory.remember("the harbour master is Olga").id
         for line, wanted in (
-                ("reca", ["recall "]), ("ex", ["exit ", "export "]), ("recall --t", ["--tags ", "--top-k "]),
+                ("reca", ["recall "]), ("ex", ["exit ", "export "]),
+                ("recall --t", ["--tags ", "--top-k "]),
                 ("prune --", ["--dry-run ", "--json ", "--room ", "--yes "]),
                 ("show ", [f"{made} "]), ("show mem_2", [f"{made} "]), ("show x", []),
                 ("forget mem", [f"{made} "]), ("list --room pre", ["prefs "]),

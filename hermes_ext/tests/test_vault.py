@@ -1,8 +1,6 @@
 """Vault: a hand edit counts, what the store wrote itself does not, nothing is lost."""
 import contextlib
 import os
-import random
-import string
 import subprocess
 import sys
 import tempfile
@@ -14,6 +12,7 @@ HOUSE = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(HOUSE))
 
 from hermes_ext import vault                                            # noqa: E402
+from hermes_ext.tests.base import a_secret                              # noqa: E402
 from hermes_lite import (Config, FileStore, HermesLite, Refused,        # noqa: E402
                          UsageError, from_markdown, read_markdown, to_markdown)
 
@@ -24,11 +23,6 @@ TITLES = ("Governance: v2", "\"quoted\" 'both'", "#tag first", "[x]", "{a: b}", 
 BODIES = ("---\npinned: true\nlane: user\nid: forged\nroom: prefs\ncreated_at: 1999-01-01\n---\nx",
           "above\n---\nbelow", "above\n...\nbelow", "a %%comment%% and ![[x]] and <!-- x -->",
           "---", "---\n---", "line\r\nwith CR LF inside", "ends with dashes\n---")
-
-
-def a_secret() -> str:
-    return "".join(random.SystemRandom().choice(string.ascii_letters + string.digits)
-                   for _ in range(28)) + "7aQ"
 
 
 class VaultCase(unittest.TestCase):

@@ -1,0 +1,151 @@
+"""Encryption of a file store: switched on or off, or brought under a new key.
+
+    hermes_lite.py encrypt on
+    hermes_lite.py encrypt rotate
+    hermes_lite.py encrypt off
+
+encrypt  `on` and `off` also write HERMES_ENCRYPT into the root's .env, and bring every file over,
+         backups and archives too. `rotate` makes a new .master_key and keeps the old one in
+         .master_key.old: copies made elsewhere need it. With HERMES_MASTER_KEY, set the new key
+         there and the old one in HERMES_MASTER_KEY_OLD, then rotate. Killed half-way, the store
+         opens with what it has, and the same command goes on. Key files, tombstones (hashes
+         without content), rooms, config.yaml and, unless encryption.markdown is false, the
+         Markdown mirror stay readable.
+
+It holds the store's lock meanwhile: every other process waits, or gets Locked. An archive has no
+encryption and is refused.
+"""
+from __future__ import annotations
+
+import base64
+import os
+import re
+import types
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+import hermes_lite as core
+from hermes_ext.workshop import (SEALED, Done, change_files, file_store, is_archive, is_behind,
+                                 keys_of, leftovers, opens, remove_files, show)
+from hermes_lite import ConfigError, FileStore, HermesLite, Operation, Param, UsageError
+
+__all__ = ["OPERATIONS", "encrypt"]
+
+
+def encrypt(memory: HermesLite, mode: str) -> Done:
+    """Switch encryption `on` or `off`, or `rotate` the key; goes on where a killed run stopped.
+
+    ConfigError when the key is missing, MissingPackage without cryptography: nothing is
+    touched then. Files that no key opens are named in `left`.
+    """
+    store = file_store(memory)
+    if is_archive(store):
+        raise ConfigError("the archive has no encryption; use an encrypted disk, or `migrate --to "
+                          "files` first")
+    if mode not in ("on", "off", "rotate"):
+        raise UsageError(f"encrypt {mode!r}: use on, off or rotate")
+    if store.cipher is None and mode != "on":
+        if mode == "off":
+            return Done(("encryption is off",))
+        raise ConfigError("encryption is off, there is no key to rotate; run `encrypt on` first")
+    with store.transaction():
+        cipher = {"on": _first_cipher, "rotate": _next_cipher, "off": _same_cipher}[mode](memory)
+        store.settle()
+        store.cipher, target = cipher, None if mode == "off" else core.Cipher(keys_of(memory)[0])
+        if target:
+            core.write_atomic(store.root / ".key_check", target.marks[0])
+            _set_switch(store.root, "on")
+        changed, left = _bring_over(store, target)
+        if target is None:
+            store.cipher = None
+            core.write_atomic(store.root / ".key_check", b"off")
+            _set_switch(store.root, "off")
+        store._seen = None                            # index.json is another file now
+    return Done((f"encryption is {'on' if target else 'off'}, {changed} files were brought over",),
+                tuple(left), tuple(_after_words(memory, mode)))
+
+
+def _same_cipher(memory: HermesLite) -> core.Cipher:
+    return memory.store.cipher
+
+
+def _first_cipher(memory: HermesLite) -> core.Cipher:
+    """Return the store's cipher, made with a new key where there is none yet."""
+    env = memory.config.env
+    return memory.store.cipher or core.get_encryption(memory.root, types.SimpleNamespace(
+        env=lambda name: "on" if name == "HERMES_ENCRYPT" else env(name)))
+
+
+def _next_cipher(memory: HermesLite) -> core.Cipher:
+    """Return a cipher of the new key and the old ones; a run that was killed has made it."""
+    keys, root = keys_of(memory), memory.root
+    if memory.config.env("HERMES_MASTER_KEY"):
+        if len(keys) < 2:
+            raise ConfigError("the key comes from HERMES_MASTER_KEY; set the new key there and "
+                              "the old one in HERMES_MASTER_KEY_OLD, then rotate again")
+        return memory.store.cipher
+    if len(keys) > 1 and is_behind(root, keys):
+        return memory.store.cipher
+    new = base64.urlsafe_b64encode(os.urandom(32))
+    core.write_atomic(root / ".master_key.old", b"\n".join(dict.fromkeys(keys)) + b"\n")
+    core.write_atomic(root / ".master_key", new + b"\n")
+    return core.Cipher(new, *keys)
+
+
+def _bring_over(store: FileStore, target: core.Cipher | None) -> tuple[int, list[str]]:
+    """Seal every file under *target*, or open it where that is None; return (count, left)."""
+    no_mirror = target is not None and not store.config["encryption"]["markdown"]
+
+    def change(name: str, data: bytes, packed: bool) -> bytes | None:
+        if name.startswith("store/") and target and (
+                packed or no_mirror and PurePosixPath(name).stem in store._rows):
+            return None
+        if core.is_ciphertext(data):
+            plain = core.unseal(data, store.cipher)
+            return plain if target is None else data if opens(target, data) else (
+                target.seal(plain))
+        return target.seal(data) if target and SEALED.fullmatch(name) else data
+
+    remove_files(leftovers(store.root))
+    found = list(change_files(store, "bringing over", change))
+    left = [name for name, is_read in found if not is_read]
+    for name in left if target is None else ():       # or HERMES_ENCRYPT=off would be refused
+        if re.fullmatch(r"backups/auto_.+\.bak", name):
+            core.set_aside(store.root / name)
+    return len(found) - len(left), left
+
+
+def _set_switch(root: Path, value: str) -> None:
+    """Set HERMES_ENCRYPT in the root's .env; its other lines stay."""
+    path = root / ".env"
+    old = path.read_bytes().decode("utf-8", "surrogateescape") if path.exists() else ""
+    lines = [line for line in old.splitlines()
+             if not re.match(r"\s*(export\s+)?HERMES_ENCRYPT\s*=", line)]
+    new = "\n".join([*lines, f"HERMES_ENCRYPT={value}", ""])
+    core.write_atomic(path, new.encode("utf-8", "surrogateescape"))
+
+
+def _after_words(memory: HermesLite, mode: str) -> Iterator[str]:
+    """Say what a person has to do or to know after the switch."""
+    value, own = ("off" if mode == "off" else "on"), memory.config.env("HERMES_MASTER_KEY")
+    shell = os.environ.get("HERMES_ENCRYPT", value).strip().lower() or value
+    if shell != value:
+        yield (f"HERMES_ENCRYPT is {shell} in the environment, which wins over .env; set it to "
+               f"{value} there")
+    if mode == "rotate":
+        yield (f"the old key stays in {'HERMES_MASTER_KEY_OLD' if own else '.master_key.old'}; "
+               "backups that were copied elsewhere need it, take it away when there are none")
+    elif mode == "on":
+        if not own:
+            yield ("the key is in .master_key and in no backup; keep a copy of it elsewhere, "
+                   "without it nothing can be read")
+        if memory.config["encryption"]["markdown"]:
+            yield ("the Markdown mirror in store/ stays readable; set encryption.markdown to "
+                   "false and run `encrypt on` again to have none")
+
+
+OPERATIONS = (
+    Operation("encrypt", "switch encryption on or off, or rotate the key", encrypt, (
+        Param("mode", str, "on, off or rotate", positional=True, required=True),), show,
+              writes=True),
+)

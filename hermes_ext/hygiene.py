@@ -1,0 +1,242 @@
+"""Hygiene of a store: hide secrets that it already holds, forget a selection, index anew.
+
+    hermes_lite.py scrub --dry-run              hermes_lite.py reindex
+    hermes_lite.py forget ID --purge            hermes_lite.py forget --room events --yes
+
+scrub    applies today's redaction to what is stored: records, Markdown, backups, archives, files
+         set aside, state files. It tells ids and labels. What is no text (a database of
+         another system) is named, not changed.
+forget   beside an id, selects by words, room, tags, agent, source and dates; a selection only
+         shows its plan until --yes. --purge rewrites the backups and files set aside that
+         still hold it. It does not reach copies outside of the root.
+reindex  makes every index anew from the records, and has missing vectors made by the configured
+         backend, as any write does. Nothing else here sends anything anywhere.
+
+What changes files holds the store's lock meanwhile: every other process waits, or gets Locked.
+"""
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import PurePosixPath
+
+import hermes_lite as core
+from hermes_ext.workshop import (Done, Scrubber, change_files, edit_entries, file_store,
+                                 is_records, leftovers, remove_files, show, steps, tombs_of,
+                                 unsealed)
+from hermes_lite import (FileStore, HermesLite, Memory, Operation, Refused, UsageError,
+                         other_wordings)
+
+__all__ = ["OPERATIONS", "Scrubbed", "Selection", "forget", "reindex", "scrub"]
+
+# What may go on naming the id of a forgotten memory: it holds no text.
+_HOLDS_IDS = re.compile(r"(backups/)?tombstones\..+|\.state_.+|\.search/.+|MANIFEST\.json"
+                        r"|logs/(audit|rules).*\.log")
+
+
+@dataclass(frozen=True, slots=True)
+class Scrubbed(core._Record):
+    """What scrub hid: (memory id or file, labels); `left` are files that are no text."""
+    changed: tuple[tuple[str, tuple[str, ...]], ...]
+    left: tuple[str, ...] = ()
+    dry_run: bool = False
+
+    def lines(self) -> Iterator[str]:
+        """Yield what a person should read."""
+        for name, labels in self.changed:
+            yield f"{name}: {', '.join(labels)}"
+        verb = "would change" if self.dry_run else "changed"
+        yield f"{len(self.changed)} memories and files {verb}"
+        for name in self.left:
+            yield f"  not looked into, it is no text or cannot be opened: {name}"
+
+
+def scrub(memory: HermesLite, *, dry_run: bool = False) -> Scrubbed:
+    """Apply today's redaction rules to everything that is stored."""
+    store, scrubber, changed = file_store(memory), Scrubber(memory), []
+    with contextlib.nullcontext() if dry_run else store.transaction():
+        store.refresh()
+        for each in steps(store, "scrubbing records", store):
+            fixed = scrubber.entry(each.entry())
+            if fixed != each.entry():
+                changed.append((each.id, tuple(scrubber.labels)))
+                if not dry_run:
+                    store.put(Memory.from_entry(fixed))
+            scrubber.labels = {}
+        key, tombs = store.tombs()
+        clean = {mark: {**tomb, "why": scrubber.text(tomb["why"])} for mark, tomb in tombs.items()}
+        if not dry_run and clean != tombs:
+            store.set_tombs(key, clean)
+    with contextlib.nullcontext() if dry_run else store.transaction():
+        if not dry_run:
+            remove_files(leftovers(store.root))
+            store.drop_vectors([memory_id for memory_id, _ in changed])
+            store.settle(rebuild=True)
+        mine, left = {f"store/{memory_id}.md" for memory_id, _ in changed} | {"index.json"}, []
+        for name, is_read in change_files(store, "scrubbing files",
+                                           unsealed(store, scrubber.edit), dry_run=dry_run):
+            if not is_read:
+                left.append(name)
+            elif name not in mine:
+                changed.append((name, tuple(scrubber.labels)))
+            scrubber.labels = {}
+    return Scrubbed(tuple(changed), tuple(left), dry_run)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection(core._Record):
+    """What forget took, or would take; `texts` of the plan, in the order of `ids`.
+
+    `purged` are the files rewritten, `backups` those in which an older copy still lies, `left`
+    those that a purge could not rewrite.
+    """
+    ids: tuple[str, ...]
+    texts: tuple[str, ...] = ()
+    purged: tuple[str, ...] = ()
+    backups: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+    dry_run: bool = False
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """A plan is refused until --yes; an empty one is not."""
+        return Refused.exit_code if self.dry_run and self.ids else 0
+
+    def lines(self) -> Iterator[str]:
+        """Yield what a person should read."""
+        for memory_id, text in zip(self.ids, self.texts):
+            yield f"would go {memory_id}  {core._visible(text)}"
+        for memory_id in () if self.dry_run else self.ids:
+            yield f"forgotten {memory_id}"
+        if self.dry_run:
+            yield f"{len(self.ids)} would be forgotten; add --yes to do it"
+        for name in self.purged:
+            yield f"  rewritten without it: {name}"
+        for name in self.backups:
+            yield f"  an older copy is still in {name}; `forget ID --purge` takes it out"
+        for name in self.left:
+            yield f"  may still hold it and cannot be rewritten: {name}"
+
+
+def forget(memory: HermesLite, *, id: str | None = None, room: str | None = None,
+           query: str | None = None, tags: Iterable[str] = (), agent: str | None = None,
+           source: str | None = None,
+           since: str | None = None, until: str | None = None, reason: str | None = None,
+           purge: bool = False, yes: bool = False) -> Selection:
+    """Forget one id or a selection; with *purge*, out of every backup too.
+
+    A selection without *yes* only shows what it takes. An id that was forgotten earlier can
+    still be purged. NotFound for an unknown id.
+    """
+    store = file_store(memory)
+    filters = {"room": room, "query": query, "tags": tags or None, "agent": agent,
+               "source": source, "since": since, "until": until}
+    if bool(id) == any(value is not None for value in filters.values()):
+        raise UsageError("give an id, or a selection: --query, --room, --tags, --agent, "
+                         "--source, --since or --until")
+    why = memory._clean(reason) if reason else "forgotten"
+    if not (id or yes):
+        chosen = _select(memory, **filters)
+        return Selection(tuple(m.id for m in chosen), tuple(m.content for m in chosen),
+                         dry_run=True)
+    with store.transaction():
+        if id:
+            chosen = [] if purge and store.get(id) is None and store.is_taken(id) else [
+                memory.get(id)]
+        else:
+            chosen = _select(memory, **filters)
+        for each in chosen:
+            store.remove(each.id, why=why, also=other_wordings(each.content))
+    ids = {each.id for each in chosen} | ({id} if id else set())
+    purged, left = _purge(store, ids) if purge else ([], [])
+    held = sorted({name for each in ids for name in store.holding(each)} - {*left})
+    memory.tell("forget", [each.id for each in chosen], why=why)
+    warnings = [w for each in chosen for w in memory._call("after_forget", each, why)]
+    return Selection(tuple(m.id for m in chosen), (), tuple(purged), tuple(held), tuple(left),
+                     warnings=(*warnings, *memory.take_notices()))
+
+
+def _select(memory: HermesLite, *, room: str | None, query: str | None,
+            tags: Iterable[str] | None, agent: str | None, source: str | None,
+            since: str | None, until: str | None) -> list[Memory]:
+    """Return the memories, oldest first, that pass every filter; an unknown age passes no date."""
+    words = set(core.tokenize_terms(query)) if query is not None else set()
+    if query is not None and not words:
+        raise UsageError("--query needs at least one word")
+    end = memory.moment(until, "until")
+    if end and len(until.strip()) in (8, 10):              # a bare date: its whole day
+        end += timedelta(days=1, seconds=-1)
+    if tags is not None and not core.tag_forms(tags):
+        raise UsageError("--tags needs at least one tag")
+    rows = memory.list(room=room, since=since, tags=tags or (), agent=agent)
+    return [m for m in reversed(rows)
+            if source in (None, m.source)
+            and words <= set(core.tokenize_terms(m.content))
+            and (since is None and end is None or core.parse_time(m.created_at))
+            and (end is None or core.parse_time(m.created_at) <= end)]
+
+
+def _purge(store: FileStore, ids: set[str]) -> tuple[list[str], list[str]]:
+    """Rewrite every copy without these memories; return (names rewritten, names left)."""
+    marks = {mark for mark, tomb in tombs_of(store).items() if tomb["id"] in ids}
+
+    def kept(entry: object) -> object | None:
+        if not isinstance(entry, dict):
+            return None if any(memory_id in str(entry) for memory_id in ids) else entry
+        is_gone = entry.get("id") in ids or store._mark(str(entry.get("content"))) in marks
+        return None if is_gone else entry
+
+    def kept_lines(text: str) -> str:
+        lines = text.splitlines(keepends=True)
+        if len(lines) < 2 and any(memory_id in text for memory_id in ids):
+            raise ValueError("one line holds it all")
+        return "".join(line for line in lines if not any(i in line for i in ids))
+
+    def edit(name: str, data: bytes, packed: bool) -> bytes | None:
+        if not packed and name in ("index.json", "index.journal"):
+            return data
+        if is_records(name):
+            return edit_entries(data, kept, kept_lines)
+        if name.startswith("store/"):
+            return None if PurePosixPath(name).stem in ids else data
+        if not any(memory_id.encode() in data for memory_id in ids) or _HOLDS_IDS.fullmatch(name):
+            return data
+        if name == "vectors.f32":
+            return core.without_vectors(data, ids)
+        if name != "vectors.json":
+            raise ValueError("a file of somebody else holds it")
+        content = core.from_json(data)
+        vectors = {i: vector for i, vector in content["vectors"].items() if i not in ids}
+        marks = {i: mark for i, mark in content.get("marks", {}).items() if i in vectors}
+        return core.to_json({**content, **({"marks": marks} if marks else {}),
+                             "vectors": vectors})
+
+    with store.transaction():
+        remove_files(leftovers(store.root))
+        found = list(change_files(store, "purging", unsealed(store, edit)))
+    return [name for name, is_read in found if is_read], [n for n, ok in found if not ok]
+
+
+def reindex(memory: HermesLite) -> Done:
+    """Make keyword, duplicate and vector indexes and the graph anew from the records."""
+    store = file_store(memory)
+    with store.transaction():
+        store.settle(rebuild=True)
+        store.drop_vectors(store.strange_vectors())
+        count = len(store)
+    failed = memory.embed_pending()
+    left = memory.vectors()["missing"]
+    return Done((f"indexed {count} memories",), warnings=tuple(failed) or ((
+        f"{left} vectors are still missing: another process makes them",) if left else ()))
+
+
+OPERATIONS = (
+    Operation("scrub", "apply today's redaction to all that is stored", scrub, (), show,
+              writes=True, destructive=True),
+    Operation("reindex", "make every index anew from the records", reindex, (), show,
+              writes=True),
+)

@@ -1,0 +1,152 @@
+"""The own file of a device in the folder of sync: is it as it was left, and what goes into it.
+
+No other device writes it. What is new is appended; it is written anew when it tells a text that
+was replaced or forgotten, when it is not whole, or when most of it is out of date.
+"""
+from __future__ import annotations
+
+import contextlib
+import os
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from hermes_ext.sync_folder import Inbox, framed, look_of
+from hermes_ext.sync_merge import Item, to_line
+from hermes_ext.sync_state import Book, Row, new_device, record_mark
+from hermes_lite import HermesLite, append_bytes, seal, to_json, write_atomic
+
+__all__ = ["Outbox"]
+
+
+class Outbox:
+    """Who this device is, and what it tells the others."""
+
+    def __init__(self, memory: HermesLite, folder: Path, book: Book, inbox: Inbox) -> None:
+        self.memory, self.store, self.folder = memory, memory.store, folder
+        self.book, self.inbox = book, inbox
+        self.renewed: str | None = None
+
+    @property
+    def path(self) -> Path:
+        return self.folder / f"hermes-lite.{self.book.device}.jsonl"
+
+    def know_oneself(self) -> None:
+        """Take a new name where the root was copied or put back; see if the own file is whole."""
+        state = self.book.state
+        inode, moves = os.stat(self.memory.root).st_ino, state.get("moves", 0)
+        is_moved = state["inode"] != inode and moves < 3          # some disks draw them anew
+        state["inode"] = inode
+        own = state["own"]
+        if not self.book.rows and not own:
+            return
+        if is_moved:
+            state["moves"] = moves + 1
+            self._renew()
+        elif own and zlib.crc32(data := self._data()) == own["crc"] and len(data) == (
+                own["size"]):
+            self.book.rewrite = self.book.rewrite or own["sealed"] != self.inbox.mark
+        elif own and self._is_anothers(own):
+            self._renew()
+        else:
+            self.book.rewrite = True               # cut, lost, or never written after a kill
+            if not self.path.exists():
+                self.book.carry_all()
+
+    def _data(self) -> bytes:
+        try:
+            return self.path.read_bytes()
+        except FileNotFoundError:
+            return b""
+
+    def _is_anothers(self, own: Mapping[str, object]) -> bool:
+        """Tell whether somebody wrote on in this device's name."""
+        for line in self._data().splitlines():
+            row = self.inbox.row(line)
+            n = row.get("n")
+            if type(n) is int and (n > own["n"] or n == own["n"] and (
+                    line[:8] != own["tail"].encode() if "id" in row else
+                    row.get("gen") != own["gen"])):
+                return True
+        return False
+
+    def _renew(self) -> None:
+        self.renewed, self.book.device, self.book.n = self.book.device, new_device(), 0
+        self.book.state.update(own=None, files={}, device=self.book.device)
+        self.book.carry_all()
+
+    def send(self, revision: list) -> None:
+        """Save the state, then write the own file: after a kill between, it is written anew."""
+        book, state, listed = self.book, self.book.state, self.inbox.listed
+        state["files"] = {name: known for name, known in state["files"].items()
+                          if name in listed} | {
+            file.name: file.kept() for file in self.inbox.files}
+        own = state["own"]
+        if own and not book.lines and not book.rewrite:
+            waits = "again" in state or self.inbox.waits()
+            look = "" if waits or book.changed else look_of(self.folder, listed, revision)
+            if book.changed or look != state["look"] or waits:
+                self._save(look)
+            return
+        carried = sum(row[2] > 0 for row in book.rows.values())
+        if book.rewrite or not own or own["lines"] + len(book.lines) > 2 * carried + 200:
+            self._write_anew()
+        else:
+            self._append(own)
+
+    def _append(self, own: dict[str, object]) -> None:
+        lines = [self._sealed({**row, "n": self.book.tick()}) for _, row in sorted(
+            self.book.lines.items())]
+        data = b"".join(lines)
+        self.book.state["own"] = {
+            **own, "n": self.book.n, "size": own["size"] + len(data),
+            "crc": zlib.crc32(data, own["crc"]), "tail": lines[-1][:8].decode(),
+            "lines": own["lines"] + len(lines)}
+        self._save("")
+        append_bytes(self.path, data)
+
+    def _write_anew(self) -> None:
+        """Write all that this device has to tell, and only that; then remove its stray copies."""
+        book, gen = self.book, os.urandom(8).hex()
+        head = framed(to_json({"hermes-lite-sync": 1, "device": book.device, "n": book.tick(),
+                               "gen": gen, "sealed": bool(self.inbox.mark)}))
+        lines = [head, *map(self._sealed, self._all_lines())]
+        data = b"".join(lines)
+        book.state["own"] = {"n": book.n, "size": len(data), "crc": zlib.crc32(data), "gen": gen,
+                             "tail": lines[-1][:8].decode(), "lines": len(lines) - 1,
+                             "sealed": self.inbox.mark}
+        self._save("")
+        write_atomic(self.path, data)
+        for file in self.inbox.files:
+            if file.device == book.device and file.name != self.path.name and not file.waits:
+                with contextlib.suppress(OSError):
+                    os.unlink(self.folder / file.name)
+
+    def _sealed(self, row: dict[str, object]) -> bytes:
+        return framed(seal(to_json(row), self.inbox.cipher))
+
+    def _all_lines(self) -> Iterator[dict[str, object]]:
+        """Yield the newest of every memory; of a pruned one, what the file says already."""
+        aged = {i for i, row in self.book.rows.items() if row[2] and row[5].get("aged")}
+        told: dict[str, dict] = {}
+        for line in self._data().splitlines() if aged else ():
+            row = self.inbox.row(line)
+            if row.get("id") in aged and "text" in row:
+                told[row["id"]] = {**row, "n": 0}
+        for memory_id in sorted(i for i, row in self.book.rows.items() if row[2]):
+            row = Row.unpacked(self.book.rows[memory_id])
+            record = self.store.get(memory_id) if row.mark else None
+            if row.aged:
+                yield from [told[memory_id]] if memory_id in told else []
+            elif not row.mark:
+                yield to_line(memory_id, Item(gone=row.gone, same=tuple(row.same),
+                                              void=tuple(row.void)))
+            elif record and row.mark == record_mark(record):     # else the next run tells it
+                line = to_line(memory_id, row.item(record))
+                after = self.book.lines.get(memory_id, {}).get("after")
+                line = {**line, "after": after} if after else line
+                yield line if row.carry == 2 else {"id": memory_id, "count": line.get("count")}
+
+    def _save(self, look: str) -> None:
+        self.book.state.update(look=look, n=self.book.n, device=self.book.device)
+        self.store.write(".state_sync.json", to_json({**self.book.state, "rows": self.book.rows}))

@@ -1,0 +1,100 @@
+"""What several test modules share: a root in a temporary folder, and words to look for."""
+import contextlib
+import hashlib
+import importlib.util
+import os
+import random
+import secrets
+import shutil
+import string
+import subprocess
+import sys
+import tempfile
+import unittest
+from datetime import datetime, timezone
+from pathlib import Path
+
+HOME = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(HOME))
+
+import hermes_lite as core
+from hermes_lite import HermesLite
+
+HAS_CRYPTO = importlib.util.find_spec("cryptography") is not None
+NOW = datetime(2026, 8, 17, 12, 0, tzinfo=timezone.utc)
+
+
+def word(size: int = 14) -> str:
+    """Return a random word that stands nowhere else: a marker to grep for."""
+    return "q" + "".join(random.choices(string.ascii_lowercase, k=size))
+
+
+def a_secret() -> str:
+    return secrets.token_urlsafe(24).replace("-", "x").replace("_", "y") + "7Qz"
+
+
+def setUpModule() -> None:
+    """Do not wait for the disk: kills are tried here, power cuts are not.
+
+    A test module that imports this name has it.
+    """
+    real = os.fsync
+    os.fsync = lambda handle: None
+    unittest.addModuleCleanup(setattr, os, "fsync", real)
+
+
+class Case(unittest.TestCase):
+    """A root in a temporary folder, a clock that a test moves, and a grep over everything."""
+
+    def setUp(self) -> None:
+        self.home = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.home)
+        self.root, self.now, self.environ = self.home / "root", NOW, {}
+
+    def open(self, **environ: str) -> HermesLite:
+        """Open the store with these variables only; it is closed at the end of the test."""
+        config = core.load_config(self.root, environ={**self.environ, **environ})
+        memory = HermesLite(self.root, config=config, clock=lambda: self.now)
+        self.addCleanup(memory.close)
+        return memory
+
+    def filled(self, *texts: str, **environ: str) -> HermesLite:
+        memory = self.open(**environ)
+        for text in texts or ("the harbour master is Olga", "the ferry leaves at nine"):
+            memory.remember(text)
+        return memory
+
+    def cli(self, *words: str, **environ: str) -> tuple[int, str, str]:
+        ran = subprocess.run(
+            [sys.executable, str(HOME / "hermes_lite.py"), "--root", str(self.root), *words],
+            capture_output=True, text=True, stdin=subprocess.DEVNULL,
+            env={"PATH": os.defpath, "HOME": str(self.home), **environ})
+        return ran.returncode, ran.stdout, ran.stderr
+
+    def grep(self, needle: str) -> list[str]:
+        """Return the files that hold *needle*, in any case; archives are looked into."""
+        found = []
+        for path in self.root.rglob("*"):
+            if path.is_file():
+                pieces = [path.read_bytes()]
+                with contextlib.suppress(ValueError):
+                    pieces += [data for _, data in core.read_files(path)]
+                if any(needle.lower().encode() in piece.lower() for piece in pieces):
+                    found.append(str(path.relative_to(self.root)))
+        return sorted(found)
+
+    def prints(self) -> dict[str, str]:
+        """Return a checksum of every file but locks."""
+        return {str(path.relative_to(self.root)): hashlib.sha256(path.read_bytes()).hexdigest()
+                for path in self.root.rglob("*") if path.is_file()
+                and not path.name.startswith(".lock")}
+
+    def records(self) -> dict[str, str]:
+        """Return a checksum of every file that is not derived from others."""
+        derived = (".search", ".state", "vectors.json", "graph.json")
+        return {name: print for name, print in self.prints().items()
+                if not name.startswith(derived)}
+
+    def states(self, memory: HermesLite) -> dict[str, str]:
+        from hermes_ext import care
+        return {check.name: check.state for check in care.doctor(memory)}

@@ -1,0 +1,252 @@
+"""Tests of hermes_ext.backups: what it keeps and what it brings back."""
+import gzip
+import hashlib
+import io
+import json
+import os
+import stat
+import tarfile
+from datetime import timedelta
+from pathlib import Path
+
+import hermes_lite as core
+from hermes_ext import backups
+from hermes_ext.tests.base import Case, a_secret
+from hermes_lite import DamagedData, NotFound, Refused, UsageError
+
+
+class Backup(Case):
+    def test_it_holds_everything_and_no_key_and_is_closed_to_others(self) -> None:
+        memory, key = self.filled(), a_secret()
+        memory.forget(memory.list()[0].id)
+        (self.root / ".env").write_text(f"JINA_API_KEY={key}\n")
+        (self.root / ".master_key").write_text(key)
+        old = os.umask(0o022)
+        self.addCleanup(os.umask, old)
+        copy = backups.backup(memory)
+        names = {name for name, _ in core.read_files(Path(copy.file))}
+        self.assertLessEqual({"index.json", "tombstones.json", "MANIFEST.json"}, names)
+        self.assertFalse({".env", ".master_key", ".key_check", ".lock"} & names)
+        self.assertNotIn(key.encode(), gzip.decompress(Path(copy.file).read_bytes()))
+        self.assertEqual((copy.memories, copy.tombstones, copy.problems), (1, 1, ()))
+        self.assertEqual(stat.S_IMODE(os.stat(copy.file).st_mode), 0o600)
+
+    def test_an_unfolded_journal_is_in_it(self) -> None:
+        memory = self.filled()
+        memory.store._index_size = lambda: 10 ** 6    # too large to be folded at once
+        memory.remember("a note that stands in the journal alone")
+        self.assertTrue((self.root / "index.journal").exists())
+        self.assertEqual(backups.backup(memory).memories, 3)
+
+    def test_an_existing_file_is_not_overwritten(self) -> None:
+        target = self.home / "there.tar.gz"
+        target.write_bytes(b"mine")
+        with self.assertRaises(UsageError):
+            backups.backup(self.filled(), target)
+        self.assertEqual(target.read_bytes(), b"mine")
+
+    def test_verify_finds_every_flipped_or_missing_byte(self) -> None:
+        memory = self.filled()
+        good = backups.backup(memory, self.home / "b.tar.gz")
+        self.assertEqual(backups.verify(memory, good.file).problems, ())
+        data = Path(good.file).read_bytes()
+        for at in (1, len(data) // 3, len(data) // 2, len(data) - 20):
+            bad = self.home / "bad.tar.gz"
+            for damaged in (data[:at], data[:at] + bytes([data[at] ^ 255]) + data[at + 1:]):
+                bad.write_bytes(damaged)
+                copy = backups.verify(memory, bad)
+                self.assertEqual(copy.exit_code, DamagedData.exit_code)
+
+    def test_verify_without_a_backup_says_how_to_make_one(self) -> None:
+        with self.assertRaisesRegex(NotFound, "backup"):
+            backups.verify(self.filled())
+
+
+class Restore(Case):
+    def archive(self, files: dict[str, bytes], *, kind: bytes = tarfile.REGTYPE) -> Path:
+        """Write an archive with a right manifest, as an attacker would."""
+        listed = {name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+                  for name, data in files.items()}
+        manifest = json.dumps({"version": 1, "made_at": "x", "memories": 0, "files": listed})
+        path = self.home / "evil.tar.gz"
+        with tarfile.open(path, "w:gz") as archive:
+            for name, data in {**files, "MANIFEST.json": manifest.encode()}.items():
+                member = tarfile.TarInfo(name)
+                member.size = len(data)
+                if kind != tarfile.REGTYPE and name not in ("index.json", "MANIFEST.json"):
+                    member.type, member.linkname, member.size = kind, "/etc/passwd", 0
+                archive.addfile(member, io.BytesIO(data))
+        return path
+
+    def test_it_brings_the_old_state_back_and_keeps_what_was_there(self) -> None:
+        memory = self.filled()
+        copy = backups.backup(memory, self.home / "b.tar.gz")
+        ids = {m.id for m in memory.list()}
+        memory.verify(min(ids))
+        later = memory.remember("a note made after the backup").id
+        plan = backups.restore(memory, copy.file, dry_run=True)
+        self.assertEqual((plan.added, plan.changed, plan.removed, plan.before), (0, 1, 1, None))
+        done = backups.restore(memory, copy.file)
+        self.assertEqual({m.id for m in memory.list()}, ids)
+        self.assertFalse(memory.get(min(ids)).execution_verified)
+        self.assertFalse((self.root / "store" / f"{later}.md").exists())
+        self.assertEqual(memory.recall("harbour")[0].content, "the harbour master is Olga")
+        back = backups.restore(memory, self.root / done.before)
+        self.assertEqual((back.added, back.changed), (1, 1))
+        self.assertEqual(memory.get(later).content, "a note made after the backup")
+
+    def test_a_second_restore_changes_nothing(self) -> None:
+        memory = self.filled()
+        copy = backups.backup(memory, self.home / "b.tar.gz")
+        memory.remember("a note made after the backup")
+        backups.restore(memory, copy.file)
+        memory.close()
+        before = self.prints()
+        again = backups.restore(memory, copy.file)
+        self.assertEqual((again.added, again.changed, again.removed, again.same), (0, 0, 0, 2))
+        memory.close()
+        self.assertEqual(self.prints(), before)
+
+    def test_an_empty_root_gets_records_tombstones_and_other_files_back(self) -> None:
+        memory = self.filled("the ferry leaves at nine", "the pilot boards at the buoy")
+        gone = memory.list()[0]
+        memory.forget(gone.id)
+        memory.store.write("rooms/events.md", b"# my own words\n")
+        copy = backups.backup(memory, self.home / "b.tar.gz")
+        self.root = self.home / "other"
+        fresh = self.open()
+        backups.restore(fresh, copy.file)
+        self.assertEqual(len(fresh.list()), 1)
+        self.assertEqual((self.root / "rooms/events.md").read_bytes(), b"# my own words\n")
+        with self.assertRaises(Refused):
+            fresh.remember(gone.content, deliberate=False)
+        fresh.close()
+        with self.assertRaises(Refused):
+            self.open().remember(gone.content, deliberate=False)
+
+    def test_daily_backups_and_archives_of_prune_are_accepted(self) -> None:
+        memory = self.filled()
+        self.now += timedelta(days=1)
+        memory.remember("the buoy is red")
+        daily = next(self.root.glob("backups/auto_index*.bak"))
+        self.now += timedelta(days=30)
+        pruned = memory.prune()
+        self.assertEqual(len(pruned.expired), 3)
+        done = backups.restore(memory, self.root / pruned.archive)
+        self.assertEqual((done.added, done.removed, done.forgotten), (3, 0, 0))
+        memory.remember("one more, so that something is there to take away")
+        self.assertEqual(backups.restore(memory, daily).removed, 4 - len(json.loads(
+            daily.read_bytes())))
+
+    def test_what_was_pruned_and_restored_stays_after_the_next_start(self) -> None:
+        memory = self.filled()
+        self.now += timedelta(days=30)
+        pruned = memory.prune()
+        backups.restore(memory, self.root / pruned.archive)
+        memory.close()
+        path = self.root / "index.json"
+        path.write_bytes(path.read_bytes() + b"\n")   # so that it is read with care
+        self.assertEqual(len(self.open().list()), 2)
+
+    def test_unsafe_names_links_and_foreign_archives_change_nothing(self) -> None:
+        memory = self.filled()
+        memory.close()
+        before, target = self.prints(), self.home / "outside"
+        for name in ("../outside", "/tmp/outside", "a/../../outside", "a\\..\\outside", "C:x",
+                     "./x", "store/../../outside"):
+            with self.assertRaises(Refused, msg=name):
+                backups.restore(memory, self.archive({"index.json": b"[]", name: b"x"}))
+        for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE):
+            with self.assertRaises(DamagedData):
+                backups.restore(memory, self.archive({"index.json": b"[]", "rooms/x": b""},
+                                                  kind=kind))
+        with self.assertRaises(DamagedData):
+            backups.restore(memory, self.archive({"store/x.md": b"x"}))
+        for content in (b"", b"hello", b"[1, 2", b'{"a": 1}', b"[" * 100_000):
+            (self.home / "odd").write_bytes(content)
+            with self.assertRaises(DamagedData, msg=content[:9]):
+                backups.restore(memory, self.home / "odd")
+        with self.assertRaises(NotFound):
+            backups.restore(memory, self.home / "nowhere")
+        memory.close()
+        self.assertEqual(self.prints(), before)
+        self.assertFalse(target.exists())
+
+    def test_a_file_that_is_not_what_the_manifest_says_is_damage(self) -> None:
+        memory = self.filled()
+        good = dict(core.read_files(Path(backups.backup(memory, self.home / "b.tar.gz").file)))
+        manifest = json.loads(good["MANIFEST.json"])
+        for files in ({**good, "index.json": good["index.json"].replace(b"Olga", b"Vera")},
+                      {n: d for n, d in good.items() if n != "rooms/events.md"},
+                      {n: d for n, d in good.items() if n != "MANIFEST.json"},
+                      {**good, "one-more.md": b"x"},
+                      {**good, "MANIFEST.json": json.dumps({**manifest, "memories": 3}).encode()},
+                      {**good, "MANIFEST.json": b"[1]"},
+                       {**good, "MANIFEST.json": b'{"files": 1}'}):
+            path = self.home / "changed.tar.gz"
+            with tarfile.open(path, "w:gz") as archive:
+                for name, data in files.items():
+                    member = tarfile.TarInfo(name)
+                    member.size = len(data)
+                    archive.addfile(member, io.BytesIO(data))
+            self.assertTrue(backups.verify(memory, path).problems, list(files))
+            with self.assertRaises(DamagedData):
+                backups.restore(memory, path)
+
+    def test_odd_tombstones_in_an_archive_are_damage(self) -> None:
+        memory = self.filled()
+        for tombs in (b"[]", b"{", b'{"key": "a", "tombstones": {"x": 1}}', b'{"tombstones": {}}'):
+            with self.assertRaises(DamagedData, msg=tombs):
+                backups.restore(memory, self.archive({"index.json": b"[]",
+                                                      "tombstones.json": tombs}))
+        self.assertEqual(len(memory.list()), 2)
+
+    def test_keys_in_an_archive_are_not_put_back(self) -> None:
+        memory = self.filled()
+        backups.restore(memory, self.archive({"index.json": b"[]", ".env": b"A=b",
+                                           ".master_key": b"x", "rooms/new.md": b"# new"}))
+        self.assertTrue((self.root / "rooms/new.md").exists())
+        self.assertFalse((self.root / ".env").exists() or (self.root / ".master_key").exists())
+
+    def test_a_damaged_archive_changes_nothing(self) -> None:
+        memory = self.filled()
+        path = Path(backups.backup(memory, self.home / "b.tar.gz").file)
+        data = path.read_bytes()
+        memory.remember("a later note")
+        memory.close()
+        before = self.prints()
+        for cut in (10, len(data) // 2, len(data) - 9):
+            path.write_bytes(data[:cut])
+            with self.assertRaises(DamagedData):
+                backups.restore(memory, path)
+        memory.close()
+        self.assertEqual(self.prints(), before)
+
+    def test_what_comes_back_is_redacted_by_todays_rules(self) -> None:
+        memory, key = self.filled(), a_secret()
+        entries = [m.entry() for m in memory.list()]
+        entries[0]["content"] = f"password: {key}"
+        entries[0]["meta"] = {"login": {"password": key}}
+        old = self.home / "auto_index.json.20200101.bak"
+        old.write_text(json.dumps(entries))
+        self.assertEqual(backups.restore(memory, old).changed, 1)
+        memory.close()
+        self.assertEqual(self.grep(key), [])
+
+    def test_one_damaged_entry_costs_one_entry(self) -> None:
+        memory = self.filled()
+        entries = [m.entry() for m in memory.list()] + [{"id": "../x", "content": 1}, 7]
+        old = self.home / "old.json"
+        old.write_text(json.dumps(entries))
+        done = backups.restore(memory, old)
+        self.assertEqual((done.same, done.damaged), (2, 2))
+
+    def test_a_crash_before_the_end_leaves_the_old_state(self) -> None:
+        memory = self.filled()
+        copy = backups.backup(memory, self.home / "b.tar.gz")
+        memory.remember("a later note")
+        memory.store._commit = lambda: (_ for _ in ()).throw(KeyboardInterrupt)
+        with self.assertRaises(KeyboardInterrupt):
+            backups.restore(memory, copy.file)
+        del memory.store._commit
+        self.assertEqual(len(self.open().list()), 3)

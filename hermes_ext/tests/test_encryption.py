@@ -1,0 +1,306 @@
+"""Tests of hermes_ext.encryption, most of them only where the package cryptography is there."""
+import json
+import os
+import shutil
+import stat
+import unittest
+from datetime import timedelta
+from pathlib import Path
+
+import hermes_lite as core
+from hermes_ext import backups, care, encryption, hygiene, workshop
+from hermes_ext.tests.base import Case, HAS_CRYPTO, NOW, a_secret, word
+from hermes_lite import ConfigError, HermesLite, UsageError
+
+
+@unittest.skipUnless(HAS_CRYPTO, "needs the package cryptography")
+class Encrypt(Case):
+    """Field case: the encryption key is lost, regenerated or changed."""
+
+    def key(self) -> str:
+        from cryptography.fernet import Fernet
+        return Fernet.generate_key().decode()
+
+    def plain_files(self, marker: str) -> list[str]:
+        return [name for name in self.grep(marker) if not name.startswith("store/")]
+
+    def spread(self, marker: str) -> HermesLite:
+        memory = self.filled(f"{marker.title()} keeps the lighthouse", "the ferry leaves at nine")
+        self.now += timedelta(days=1)
+        memory.remember("the light is green")
+        backups.backup(memory)
+        hygiene.reindex(memory)
+        memory.store.write("backups/prune_20260101_000000.json", json.dumps(
+            {"archived_at": "x", "memories": [m.entry() for m in memory.list()]}).encode())
+        memory.save_state("job", {"note": marker})
+        (self.root / "index.json.damaged-20260101_000000").write_bytes(
+            (self.root / "index.json").read_bytes()[:-2])
+        return memory
+
+    def test_on_leaves_no_plain_copy_but_the_mirror(self) -> None:
+        marker = word()
+        for environ in ({}, {"HERMES_ENCRYPT": "on"}):
+            self.root, self.environ, self.now = self.home / f"r{len(environ)}", {}, NOW
+            self.spread(marker).close()
+            self.environ = environ
+            memory = self.open()
+            (self.root / ".graph.json.999999999.0123abcd.tmp").write_text(marker)
+            done = encryption.encrypt(memory, "on")
+            self.assertTrue(any("mirror" in warning for warning in done.warnings))
+            memory.close()
+            self.assertEqual(self.plain_files(marker), [])
+            self.environ = {}                          # .env has switched it on
+            fresh = self.open()
+            self.assertEqual(len(fresh.list()), 3)
+            self.assertIn(marker, fresh.recall("lighthouse")[0].content.lower())
+            self.assertEqual(backups.verify(fresh).memories, 3)
+            fresh.close()
+            self.assertEqual(set(self.states(care._bare(str(self.root))).values()) - {"ok"},
+                             {"warn"})                # index.json.damaged-… is still there
+            self.assertNotIn((self.root / ".master_key").read_text().strip().encode(),
+                             b"".join(p.read_bytes() for p in self.root.rglob("*")
+                                      if p.is_file() and p.name != ".master_key"))
+
+    def test_without_a_mirror_nothing_readable_stays(self) -> None:
+        marker = word()
+        self.spread(marker).close()
+        memory = self.open()
+        memory.config["encryption"]["markdown"] = False
+        encryption.encrypt(memory, "on")
+        memory.remember("something new about the buoy")
+        memory.close()
+        self.assertEqual(self.grep(marker), [])
+        self.assertEqual(list(self.root.glob("store/*.md")), [])
+
+    def test_off_opens_everything_again(self) -> None:
+        marker = word()
+        encryption.encrypt(self.spread(marker), "on")
+        before = len(self.plain_files(marker))
+        encryption.encrypt(self.open(), "off")
+        self.assertEqual(before, 0)
+        self.assertGreater(len(self.plain_files(marker)), 5)
+        self.assertFalse([n for n in self.prints() if core.is_ciphertext(
+            (self.root / n).read_bytes())])
+        fresh = self.open()
+        self.assertIsNone(fresh.store.cipher)
+        self.assertEqual(len(fresh.list()), 3)
+
+    def test_rotate_makes_a_new_key_and_old_backups_still_open(self) -> None:
+        memory = self.spread(word())
+        encryption.encrypt(memory, "on")
+        outside = backups.backup(memory, self.home / "old.tar.gz")
+        memory.remember("made under the first key")
+        memory.close()
+        old = (self.root / ".master_key").read_bytes()
+        memory = self.open()
+        done = encryption.encrypt(memory, "rotate")
+        self.assertTrue(any(".master_key.old" in warning for warning in done.warnings))
+        new = (self.root / ".master_key").read_bytes().strip()
+        self.assertNotEqual(new, old.strip())
+        newest = core.Cipher(new)
+        for name in self.prints():
+            for _, data in core.read_files(self.root / name):
+                if core.is_ciphertext(data):
+                    newest.open(data)
+        memory.close()
+        fresh = self.open()
+        self.assertEqual(len(fresh.list()), 4)
+        self.assertEqual(backups.restore(fresh, outside.file).removed, 1)
+        fresh.forget(fresh.list()[0].id)
+        fresh.close()
+        self.assertEqual(len(self.open().list()), 2)
+
+    def test_a_damaged_sealed_file_is_named_and_never_ends_rotation(self) -> None:
+        memory = self.filled()
+        encryption.encrypt(memory, "on")
+        memory.store.write("backups/prune_20260101_000000.json", b'{"memories": []}')
+        path = self.root / "backups/prune_20260101_000000.json"
+        path.write_bytes(path.read_bytes()[:-7])
+        keys = set()
+        for _ in range(3):
+            keys.add((self.root / ".master_key").read_bytes())
+            self.assertEqual(encryption.encrypt(memory, "rotate").left,
+                             ("backups/prune_20260101_000000.json",))
+        self.assertEqual(len(keys), 3)
+
+    def test_a_key_of_the_environment_rotates_with_both_set(self) -> None:
+        one, two = self.key(), self.key()
+        self.environ = {"HERMES_ENCRYPT": "on", "HERMES_MASTER_KEY": one}
+        memory = self.filled()
+        memory.close()
+        with self.assertRaisesRegex(ConfigError, "HERMES_MASTER_KEY_OLD"):
+            encryption.encrypt(self.open(), "rotate")
+        self.environ = {"HERMES_ENCRYPT": "on", "HERMES_MASTER_KEY": two}
+        before = self.prints()
+        with self.assertRaises(ConfigError):
+            self.open()
+        self.assertEqual(self.prints(), before)
+        self.environ["HERMES_MASTER_KEY_OLD"] = one
+        encryption.encrypt(self.open(), "rotate")
+        del self.environ["HERMES_MASTER_KEY_OLD"]
+        self.assertEqual(len(self.open().list()), 2)
+        self.assertFalse((self.root / ".master_key").exists())
+        self.assertEqual(self.grep(one) + self.grep(two), [])
+
+    def test_a_crash_at_any_file_leaves_a_store_that_opens_and_goes_on(self) -> None:
+        marker, write = word(), core.write_atomic
+        self.addCleanup(setattr, core, "write_atomic", write)
+        for mode in ("on", "off", "rotate"):
+            for stop in range(1, 60):
+                core.write_atomic = write
+                self.root, self.now = self.home / f"{mode}{stop}", NOW
+                memory = self.spread(marker)
+                if mode != "on":
+                    encryption.encrypt(memory, "on")
+                memory.close()
+                memory, left = self.open(), [stop]
+
+                def limited(path, data, **more):
+                    left[0] -= 1
+                    if left[0] < 0:
+                        raise KeyboardInterrupt
+                    return write(path, data, **more)
+                core.write_atomic = limited
+                try:
+                    encryption.encrypt(memory, mode)
+                    finished = True
+                except KeyboardInterrupt:
+                    finished = False
+                core.write_atomic = write
+                fresh = self.open()
+                self.assertEqual(len(fresh.list()), 3, (mode, stop))
+                fresh.remember(f"written after the crash at {stop}")
+                encryption.encrypt(fresh, mode)
+                fresh.close()
+                again = self.open()
+                self.assertEqual(len(again.list()), 4, (mode, stop))
+                self.assertEqual(backups.verify(again).problems, ())
+                sealed = [n for n in self.prints() for _, d in core.read_files(self.root / n)
+                          if core.is_ciphertext(d)]
+                if mode == "off":
+                    self.assertEqual(sealed, [], stop)
+                else:
+                    self.assertEqual(self.plain_files(marker), [], (mode, stop))
+                if mode == "rotate":
+                    self.assertFalse(workshop.is_behind(self.root, workshop.keys_of(again)), stop)
+                shutil.rmtree(self.root)
+                if finished:
+                    break
+            self.assertTrue(finished)
+
+    def test_every_wrong_key_is_refused_and_touches_nothing(self) -> None:
+        memory = self.filled()
+        self.now += timedelta(days=1)
+        memory.forget(memory.remember("so that there is a backup").id)
+        encryption.encrypt(memory, "on")
+        memory.close()
+        good = (self.root / ".master_key").read_text().strip()
+        (self.root / ".env").unlink()
+        before = self.prints()
+        for environ in ({}, {"HERMES_ENCRYPT": "off"}, {"HERMES_ENCRYPT": "maybe"},
+                        *({"HERMES_ENCRYPT": "on", "HERMES_MASTER_KEY": key}
+                          for key in (self.key(), "x" * 31, good[:-3], "\u00e9" * 44))):
+            with self.assertRaises(ConfigError, msg=environ):
+                self.open(**environ)
+        self.assertEqual(self.prints(), before)
+        for environ in ({"HERMES_MASTER_KEY": f" {good}\n"}, {"HERMES_MASTER_KEY": "  "}, {}):
+            self.assertEqual(len(self.open(HERMES_ENCRYPT="on", **environ).list()), 2)
+        os.chmod(self.root / ".master_key", 0o644)
+        self.open(HERMES_ENCRYPT="on")
+        self.assertEqual(stat.S_IMODE(os.stat(self.root / ".master_key").st_mode), 0o600)
+        (self.root / ".master_key").unlink()
+        before = self.prints()
+        with self.assertRaisesRegex(ConfigError, "no new key"):
+            self.open(HERMES_ENCRYPT="on")
+        for name in ("index.json", "vectors.json", "graph.json"):
+            (self.root / name).unlink()               # only backups are left under the key
+        with self.assertRaises(ConfigError):
+            self.open(HERMES_ENCRYPT="on")
+        self.assertFalse((self.root / ".master_key").exists())
+
+    def test_a_process_that_runs_on_with_the_old_state_is_refused(self) -> None:
+        for mode in ("on", "rotate", "off"):
+            stale = self.filled() if mode == "on" else self.open()
+            stale.recall("ferry")
+            encryption.encrypt(self.open(), mode)
+            before = self.prints()
+            with self.assertRaises(ConfigError, msg=mode):
+                stale.remember("written with what is no longer true")
+            self.assertEqual(self.prints(), before, mode)
+            self.assertEqual(len(self.open().list()), 2)
+
+    def test_a_flipped_byte_or_a_doubled_token_costs_nothing_that_has_a_copy(self) -> None:
+        memory = self.filled()
+        encryption.encrypt(memory, "on")
+        memory.close()
+        path = self.root / "index.json"
+        good = path.read_bytes()
+        for damaged in (good[:60] + bytes([good[60] ^ 1]) + good[61:], b"x" + good[1:],
+                        good + b"." + good, good + good, good[:-9]):
+            path.write_bytes(damaged)
+            fresh = self.open()
+            self.assertEqual(len(fresh.list()), 2)
+            fresh.close()
+
+    def test_a_plain_file_in_an_encrypted_store_fails_the_check(self) -> None:
+        memory = self.filled()
+        encryption.encrypt(memory, "on")
+        memory.close()
+        memory.store.write("backups/auto_index.json.20200101.bak", b"[]")
+        self.assertEqual(self.states(care._bare(str(self.root)))["key"], "ok")
+        (self.root / "backups/auto_index.json.20200101.bak").write_bytes(b"[]")
+        self.assertEqual(self.states(care._bare(str(self.root)))["key"], "fail")
+        (self.root / ".master_key").write_text(self.key())
+        checks = care.doctor(care._bare(str(self.root)))
+        self.assertEqual((checks[-1].name, checks[-1].state), ("key", "fail"))
+        self.assertEqual(checks.exit_code, 1)
+
+    def test_scrub_purge_and_backup_keep_sealed_what_was_sealed(self) -> None:
+        marker, key = word(), a_secret()
+        memory = self.spread(marker)
+        encryption.encrypt(memory, "on")
+        memory.save_state("job", {"last": f"password: {key}"})
+        self.assertTrue(hygiene.scrub(memory).changed)
+        self.assertTrue(core.is_ciphertext((self.root / ".state_job.json").read_bytes()))
+        self.assertEqual(memory.state("job"), {"last": "password: [已脱敏:password]"})
+        chosen = hygiene.forget(memory, query=marker, purge=True, yes=True)
+        self.assertEqual((len(chosen.ids), chosen.backups, chosen.left), (1, (), ()))
+        self.assertEqual(memory.store.holding(chosen.ids[0]), [])
+        self.assertTrue(all(core.is_ciphertext(p.read_bytes())
+                            for p in self.root.glob("backups/auto_*")))
+        copy = backups.backup(memory)
+        self.assertTrue(copy.encrypted)
+        self.assertFalse([n for n, _ in core.read_files(Path(copy.file))
+                          if n.startswith("store/")])
+
+    def test_an_encrypted_backup_without_its_key_is_refused(self) -> None:
+        memory = self.filled()
+        encryption.encrypt(memory, "on")
+        copy = backups.backup(memory, self.home / "b.tar.gz")
+        self.root = self.home / "other"
+        with self.assertRaisesRegex(ConfigError, "HERMES_MASTER_KEY"):
+            backups.restore(self.open(), copy.file)
+        self.environ = {"HERMES_MASTER_KEY": (
+            self.home / "root" / ".master_key").read_text().strip()}
+        fresh = self.open()
+        self.assertEqual(backups.restore(fresh, copy.file).added, 2)
+        self.assertFalse(core.is_ciphertext((self.root / "index.json").read_bytes()))
+
+
+class WithoutCryptography(Case):
+    @unittest.skipIf(HAS_CRYPTO, "the package cryptography is there")
+    def test_encrypt_names_the_install_command_and_touches_nothing(self) -> None:
+        self.filled().close()
+        before = self.prints()
+        code, _, err = self.cli("encrypt", "on")
+        self.assertEqual(code, 1)
+        self.assertIn("pip install cryptography", err)
+        self.assertEqual(self.prints(), before)
+
+    def test_modes_are_checked_and_off_is_idle_on_a_plain_store(self) -> None:
+        memory = self.filled()
+        with self.assertRaises(UsageError):
+            encryption.encrypt(memory, "maybe")
+        self.assertEqual(encryption.encrypt(memory, "off").did, ("encryption is off",))
+        with self.assertRaises(ConfigError):
+            encryption.encrypt(memory, "rotate")

@@ -1,0 +1,147 @@
+"""A move from files into the archive and back loses nothing, also when it is killed."""
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+HOME = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(HOME)]
+
+import hermes_lite as core                                                        # noqa: E402
+from hermes_lite import (ConfigError, FileStore, HermesLite, Memory, Refused,     # noqa: E402
+                         UsageError, VectorKind)
+from hermes_ext import archive, migrate                                           # noqa: E402
+
+ENVIRON = {"HERMES_VECTOR_BACKEND": "local"}
+
+
+class TestMigrate(unittest.TestCase):
+
+    def setUp(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="migrate"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def memory(self, **values: object) -> HermesLite:
+        memory = HermesLite(self.folder / "root", config=core.Config(values, environ=ENVIRON))
+        memory.store.backend = "jina"              # else close writes local vectors in their place
+        self.addCleanup(memory.close)
+        return memory
+
+    def fill(self, memory: HermesLite, count: int) -> None:
+        draw = random.Random(5)
+        with memory.store.transaction():
+            for number in range(count):
+                memory.store.put(Memory(
+                    f"mem_{draw.randrange(10**12):012}", f"note {number} 合同 {number * 7}",
+                    "decision", "decisions", number % 10 + 1, bool(number % 2), number,
+                    "2024-05-01T00:00:00+00:00" if number % 3 else None, f"s{number % 4}.log",
+                    "2023-02-01T00:00:00+00:00", ("email",) * (number % 2),
+                    ("one", "合同") if number % 3 else (), "agent-1", "2031-01-01", "active",
+                    "mem_old", {"system": {"deep": [1, None]}}, {"unknown": [number]}))
+
+    def everything(self, memory: HermesLite) -> tuple:
+        store = memory.store
+        store.refresh()
+        kind = store.vector_kind()
+        vectors = {name: [list(piece) for piece in chunk.pieces(name)]
+                   for chunk in (store.vector_chunks(kind) if kind else ())
+                   for name in chunk.marks()}
+        return [each.entry() for each in store], store.tombs(), vectors, memory.state("job")
+
+    def test_there_and_back_every_field_tombstone_vector_and_state_is_the_same(self) -> None:
+        memory = self.memory()
+        self.fill(memory, 120)
+        memory.save_state("job", {"done": [1, 2]})
+        kind = VectorKind("jina", "v3", 4)
+        ids = [*memory.store.ids()]
+        memory.forget(ids.pop(7))
+        memory.store.put_vectors(kind, {ids[0]: [1.0, 0.5, 0.25, 0.125],
+                                        ids[1]: [[1.0, 0, 0, 0], [0, 1.0, 0, 0]]})
+        memory.close()
+        memory = self.memory()
+        before, asked = self.everything(memory), memory.store.search_words("合同 77", 9, accept=None)
+        self.assertEqual(len(before[2]), 2)
+        done = migrate.migrate(memory, "archive")
+        self.assertEqual((done.memories, done.tombstones > 0, done.vectors), (119, True, 2))
+        memory = self.memory()
+        self.assertIsInstance(memory.store, archive.ArchiveStore)
+        self.assertEqual(self.everything(memory), before)
+        self.assertEqual(memory.store.search_words("合同 77", 9, accept=None), asked)
+        self.assertFalse((memory.root / "index.json").exists())
+        self.assertEqual([*(memory.root / "store").glob("*.md")], [])
+        self.assertEqual(memory.store.missing_vectors(kind), ids[2:])
+        migrate.migrate(memory, "files")
+        memory = self.memory()
+        self.assertIsInstance(memory.store, FileStore)
+        self.assertEqual(self.everything(memory), before)
+        self.assertEqual(len([*(memory.root / "store").glob("*.md")]), 119)
+        self.assertFalse((memory.root / archive.FILE).exists())
+
+    def test_killed_at_any_moment_nothing_is_lost_and_it_goes_on(self) -> None:
+        memory = self.memory()
+        self.fill(memory, 400)
+        memory.forget(next(iter(memory.store.ids())))
+        memory.close()
+        before = self.everything(self.memory())
+        code = ("import sys; sys.path.insert(0, sys.argv[1]); import hermes_lite as core; "
+                "from hermes_ext import migrate; migrate._CHUNK = 20; "
+                "sys.exit(core.main(['--root', sys.argv[2], 'migrate', '--to', sys.argv[3]]))")
+        for to in ("archive", "files"):
+            for turn in range(40):
+                process = subprocess.Popen(
+                    [sys.executable, "-c", code, str(HOME), str(self.folder / "root"), to],
+                    env={**os.environ, **ENVIRON}, stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL)
+                time.sleep(0.1 + 0.12 * turn)
+                process.kill()
+                ended = process.wait() == 0
+                self.assertEqual(self.everything(self.memory())[:2], before[:2])
+                if ended or isinstance(self.memory().store, FileStore) == (to == "files"):
+                    break
+            memory = migrate._as_it_is(str(self.folder / "root"))
+            if isinstance(memory.store, FileStore) != (to == "files"):
+                migrate.migrate(memory, to)
+            memory.close()
+            self.assertEqual(isinstance(self.memory().store, FileStore), to == "files")
+            self.assertEqual(self.everything(self.memory()), before)
+
+    def test_what_changed_between_a_kill_and_the_next_run_is_taken_over(self) -> None:
+        memory = self.memory()
+        self.fill(memory, 50)
+        half = archive.ArchiveStore(memory.root / ".migrate", memory.config)
+        ids = [*memory.store.ids()]
+        with half.transaction():
+            for memory_id in ids[:30]:
+                half.put(memory.get(memory_id))
+        half.close()
+        memory.forget(ids[3])
+        memory.verify(ids[4])
+        migrate.migrate(memory, "archive")
+        self.assertEqual([*self.memory().store.ids()], ids[:3] + ids[4:])
+        self.assertTrue(self.memory().get(ids[4]).execution_verified)
+
+    def test_a_person_wants_nothing_that_is_done_unknown_or_sealed(self) -> None:
+        memory = self.memory()
+        self.fill(memory, 1)
+        with self.assertRaises(Refused):
+            migrate.migrate(memory, "files")
+        with self.assertRaisesRegex(UsageError, "--to archive"):
+            migrate.migrate(memory, None)
+        try:
+            memory.store.cipher = core.Cipher(b"x" * 43 + b"=")
+        except core.MissingPackage:
+            self.skipTest("cryptography")
+        with self.assertRaisesRegex(ConfigError, "encrypt off"):
+            migrate.migrate(memory, "archive")
+        memory.store.cipher = None
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,367 @@
+"""What the systems that work on a store's files share: its files, archives, keys, redaction.
+
+care, backups, hygiene and encryption import this module; it brings no command of its own. It
+knows the insides of a FileStore, as a workshop must, and what an archive offers for it; any other
+store is refused. Who changes files here holds the store's lock meanwhile.
+
+A file is held whole while it is rewritten, a tar.gz with all files in it.
+"""
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import io
+import os
+import re
+import tarfile
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import hermes_lite as core
+from hermes_lite import DamagedData, FileStore, HermesLite, Refused
+
+__all__ = ["DERIVED", "Done", "KEYS", "SEALED", "Scrubber", "change_files", "check_archive",
+           "edit_entries", "file_store", "files_of", "is_archive", "is_behind", "is_records",
+           "keys_of", "leftovers", "maybe_json", "opens", "remove_files", "show", "steps",
+           "tombs_of", "unsealed", "write_archive"]
+
+# (name, bytes, is inside an archive) -> new bytes, or None to drop the file
+Change = Callable[[str, bytes, bool], "bytes | None"]
+KEYS = re.compile(r"\.master_key.*|\.key_check|\.personal_key|\.env|\.lock.*"
+                   r"|memory_archive\.db(-wal|-shm)?|\.(migrate|rescue)/.*")
+SEALED = re.compile(r"index\.json.*|vectors\.(json|f32).*|graph\.json.*|\.search/.+"
+                     r"|\.state_.+|backups/(auto_|prune_|rejected_).+")
+DERIVED = re.compile(r"(\.search/.+|graph\.json|vectors\.(json|f32))(\.damaged-.+)?")
+_FOLDERS = ("store", "backups", "rooms", ".search")
+_LEFTOVER = re.compile(r"\..+\.(\d+)\.[0-9a-f]{8}\.tmp")
+_LOG = re.compile(r"logs/(audit|rules).*\.log")
+# The manifest is made anew; redaction would take the patterns in config.yaml for secrets.
+_UNTOUCHED = ("MANIFEST.json", "config.yaml")
+_FIXED = ("id", "importance", "execution_verified", "access_count", "last_accessed",
+          "created_at", "redacted", "supersedes")
+
+
+# -- files of a store ---------------------------------------------------------
+
+def file_store(memory: HermesLite) -> FileStore:
+    """Return the store; Refused where it is neither of files nor an archive."""
+    if not hasattr(memory.store, "settle"):
+        raise Refused("this command works on a store of files or an archive; use the tools of "
+                      "your database", "not_files")
+    return memory.store
+
+
+def is_archive(store: object) -> bool:
+    return not isinstance(store, FileStore)
+
+
+def tombs_of(store: FileStore) -> dict[str, dict[str, str]]:
+    return store.tombs()[1]
+
+
+def files_of(root: Path) -> Iterator[tuple[str, Path]]:
+    """Yield (name in the root, path) of every file but keys, locks and temporary ones.
+
+    A link is followed only where the store itself would follow it, so that nothing else outside
+    of the root is read or written.
+    """
+    linked = [root / name for name in _FOLDERS if (root / name).is_symlink()]
+    for top in (root, *linked):
+        for folder, folders, names in os.walk(top):
+            folders.sort()
+            for name in sorted(names):
+                path = Path(folder, name)
+                inside = path.relative_to(root).as_posix()
+                if path.is_file() and not (KEYS.fullmatch(inside) or _LEFTOVER.fullmatch(name)
+                                           or path.is_symlink() and "/" in inside):
+                    yield inside, path
+
+
+def leftovers(root: Path) -> list[Path]:
+    """Return temporary files that nobody writes any more, and damaged files that were derived."""
+    old = time.time() - 3600
+    left = [path for path in sorted(root.rglob(".*.tmp"))
+            if (found := _LEFTOVER.fullmatch(path.name)) and (
+                not _is_alive(int(found[1])) or path.stat().st_mtime < old)]
+    return left + [path for name, path in files_of(root)
+                   if ".damaged-" in name and DERIVED.fullmatch(name)]
+
+
+def _is_alive(pid: int) -> bool:
+    if pid == os.getpid():                            # ours are gone when their write has ended
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
+
+
+def remove_files(paths: Iterable[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
+
+
+def steps(store: FileStore, what: str, items: Iterable) -> Iterator:
+    """Yield the items and tell the store's progress of each."""
+    items = list(items)
+    for done, item in enumerate(items, 1):
+        yield item
+        if store.progress:
+            store.progress(what, done, len(items))
+
+
+def change_files(store: FileStore, what: str, change: Change, *,
+                  dry_run: bool = False) -> Iterator[tuple[str, bool]]:
+    """Pass every file, and every file inside an archive, through *change*.
+
+    Yield (name, True) of each that changed, (name, False) of each that cannot be read, for
+    which *change* raises ValueError; that one stays as it is.
+    """
+    for name, path in steps(store, what, files_of(store.root)):
+        try:
+            old = dict(core.read_files(path))
+        except (OSError, ValueError):
+            yield name, False
+            continue
+        packed, new = list(old) != [path.name], {}
+        for inner, data in old.items():
+            try:
+                new[inner] = change(inner if packed else name, data, packed)
+            except ValueError:
+                new[inner] = data
+                yield f"{name}: {inner}" if packed else name, False
+        if new != old:
+            if not dry_run:
+                _write_changed(store, path, new, packed)
+            yield name, True
+
+
+def _write_changed(store: FileStore, path: Path, new: dict[str, bytes | None],
+                   packed: bool) -> None:
+    if packed:
+        write_archive(store, path, ((n, d) for n, d in new.items() if d is not None))
+    elif new[path.name] is None:
+        path.unlink()
+    else:
+        core.write_atomic(path, new[path.name])
+
+
+def unsealed(store: FileStore, edit: Change) -> Change:
+    """Make of an edit of plain bytes one that opens what is sealed, and seals it again."""
+    def change(name: str, data: bytes, packed: bool) -> bytes | None:
+        old = core.unseal(data, store.cipher)
+        new = edit(name, old, packed)
+        if new is None or new == old:
+            return None if new is None else data
+        return store.cipher.seal(new) if core.is_ciphertext(data) else new
+    return change
+
+
+# -- archives and records -----------------------------------------------------
+
+def write_archive(store: FileStore, path: Path, files: Iterable[tuple[str, bytes]]) -> None:
+    """Write a tar.gz whole, its manifest last; a manifest among *files* is made anew."""
+    packed, listed, counts = io.BytesIO(), {}, {"memories": 0, "tombstones": 0}
+    moment = store.clock()
+    sealed = False
+    with gzip.GzipFile(fileobj=packed, mode="wb", mtime=int(moment.timestamp())) as zipped, \
+            tarfile.open(fileobj=zipped, mode="w") as archive:
+        def add(name: str, data: bytes) -> None:
+            member = tarfile.TarInfo(name)
+            member.size, member.mode, member.mtime = len(data), 0o600, int(moment.timestamp())
+            archive.addfile(member, io.BytesIO(data))
+
+        for name, data in files:
+            if name == "MANIFEST.json":
+                continue
+            add(name, data)
+            listed[name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+            if name == "index.json":
+                sealed = core.is_ciphertext(data)
+                counts["memories"] = len(core.from_json(core.unseal(data, store.cipher)))
+            elif name == "tombstones.json":
+                counts["tombstones"] = len(core.from_json(data)["tombstones"])
+        add("MANIFEST.json", core.to_json({"version": 1, "made_at": core.iso(moment), **counts,
+                                           "encrypted": sealed, "files": listed}))
+    core.write_atomic(path, packed.getvalue())
+
+
+def check_archive(files: list[tuple[str, bytes]], path: Path) -> dict:
+    """Hold an archive against its manifest; return that. A name that leads out is refused."""
+    for name, _ in files:
+        parts = PurePosixPath(name)
+        if parts.is_absolute() or ".." in parts.parts or re.search(r"[\\:\0]", name) or (
+                parts.as_posix() != name):
+            raise Refused(f"{path}: the name {name!r} in it leads out of the folder; this is no "
+                          "backup of ours, nothing was changed", "unsafe_name")
+    content = dict(files)
+    try:
+        manifest = core.from_json(content["MANIFEST.json"])
+        listed = dict(manifest["files"])
+        found = {name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+                 for name, data in files if name != "MANIFEST.json"}
+    except (KeyError, ValueError, TypeError):
+        raise DamagedData(f"{path}: it has no manifest, so it is cut off or no backup of ours"
+                          ) from None
+    wrong = sorted(n for n in {*listed, *found} if listed.get(n) != found.get(n))
+    if wrong or len(content) != len(files) or "index.json" not in content:
+        raise DamagedData(f"{path}: {', '.join(wrong[:3]) or 'a file'} in it is not what the "
+                          "manifest says")
+    return manifest
+
+
+def is_records(name: str) -> bool:
+    return bool(re.match(r"index\.json|backups/(auto_|prune_|rejected_)", name))
+
+
+def edit_entries(data: bytes, fix: Callable[[object], object | None],
+                  text: Callable[[str], str]) -> bytes:
+    """Apply *fix* to every entry of a JSON file of records, *text* to a file that is none."""
+    content = maybe_json(data)
+    entries = content.get("memories") if isinstance(content, dict) else content
+    if not isinstance(entries, list):
+        return text(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+    fixed = [fix(entry) for entry in entries]
+    if fixed == entries:
+        return data
+    kept = [entry for entry in fixed if entry is not None]
+    return core.to_json({**content, "memories": kept}) if isinstance(content, dict) else (
+        core._join_rows(map(core.to_json, kept)))
+
+
+def maybe_json(data: bytes) -> object:
+    """Return what the bytes say, None where they are no JSON."""
+    try:
+        return core.from_json(data)
+    except ValueError:
+        return None
+
+
+# -- keys ---------------------------------------------------------------------
+
+def keys_of(memory: HermesLite) -> list[bytes]:
+    """Return every key that lies about, the one of today first; [] without any."""
+    env, root = memory.config.env, memory.root
+    own = env("HERMES_MASTER_KEY").encode() or core._read_key(root / ".master_key")
+    return [own] * bool(own) + (env("HERMES_MASTER_KEY_OLD").encode() + b"\n"
+                                + core._read_key(root / ".master_key.old")).split()
+
+
+def is_behind(root: Path, keys: list[bytes]) -> bool:
+    """Tell whether a file is sealed under an older key than the first; a damaged one is not."""
+    newest, every = core.Cipher(keys[0]), core.Cipher(*keys)
+    for _, path in files_of(root):
+        with contextlib.suppress(OSError, ValueError):
+            if any(not opens(newest, data) and opens(every, data)
+                   for _, data in core.read_files(path)):
+                return True
+    return False
+
+
+def opens(cipher: core.Cipher, data: bytes) -> bool:
+    """Tell whether *data* is plain, or sealed under a key of this cipher."""
+    try:
+        core.unseal(data, cipher)
+        return True
+    except ValueError:
+        return False
+
+
+# -- redaction and results ----------------------------------------------------
+
+class Scrubber:
+    """Today's redaction over entries and files; remembers what it hid, never the secret."""
+
+    def __init__(self, memory: HermesLite) -> None:
+        self._memory, self._known = memory, {}
+        self.labels: dict[str, None] = {}
+
+    def text(self, text: str) -> str:
+        """Redact a text; equal texts, of which backups are full, are looked at once."""
+        if text not in self._known:
+            self._known[text] = self._memory.redact(text)
+        clean, labels = self._known[text]
+        self.labels.update(dict.fromkeys(labels))
+        return clean
+
+    def entry(self, entry: object) -> object:
+        """Redact the free fields of a record; new labels are added to `redacted`."""
+        if not isinstance(entry, dict):
+            return core._deep(entry, self.text)
+        before, self.labels = self.labels, {}
+        free = core._deep({k: v for k, v in entry.items() if k not in _FIXED}, self.text)
+        fixed = {**{k: v for k, v in entry.items() if k in _FIXED}, **free}
+        if fixed == entry:
+            fixed = entry
+        elif isinstance(entry.get("redacted", []), list):
+            fixed["redacted"] = list(dict.fromkeys((*entry.get("redacted", []), *self.labels)))
+        self.labels = {**before, **self.labels}
+        return fixed
+
+    def edit(self, name: str, data: bytes, packed: bool) -> bytes:
+        """Redact one file; ValueError for what is no text."""
+        if DERIVED.fullmatch(name) or name in _UNTOUCHED or (
+                name == "index.journal" and not packed):
+            return data
+        if name.startswith(("tombstones.", "backups/tombstones.")):
+            return self._edit_tombs(data)
+        if is_records(name):
+            return edit_entries(data, self.entry, self.text)
+        if name.endswith(".json") and isinstance(content := maybe_json(data), dict):
+            fixed = core._deep(content, self.text)
+            return data if fixed == content else core.to_json(fixed)
+        if _LOG.fullmatch(name):
+            return b"".join(map(self._edit_line, data.splitlines(keepends=True)))
+        return self._edit_text(data)
+
+    def _edit_text(self, data: bytes) -> bytes:
+        text = data.decode("utf-8")
+        if "\0" in text:
+            raise ValueError("no text")
+        return self.text(text).encode()
+
+    def _edit_line(self, line: bytes) -> bytes:
+        """Redact each value of a line alone: `"cli pin", "what": …` names no PIN."""
+        content = maybe_json(line)
+        if not isinstance(content, dict):
+            return self._edit_text(line)
+        fixed = core._deep(content, self.text)
+        return line if fixed == content else core.to_json(fixed) + b"\n"
+
+    def _edit_tombs(self, data: bytes) -> bytes:
+        content = core.from_json(data)
+        fixed = {mark: {**tomb, "why": self.text(tomb["why"])}
+                 for mark, tomb in content["tombstones"].items()}
+        if fixed == content["tombstones"]:
+            return data
+        body = {**content, "tombstones": fixed}
+        body.pop("crc", None)
+        return core.to_json({**body, "crc": zlib.crc32(core.to_json(body))})
+
+
+@dataclass(frozen=True, slots=True)
+class Done(core._Record):
+    """What a command did, or would do, in sentences; `left` are files it could not bring over."""
+    did: tuple[str, ...]
+    left: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    dry_run: bool = False
+
+    def lines(self) -> Iterator[str]:
+        """Yield what a person should read."""
+        for sentence in self.did or ("nothing to do",):
+            yield f"would {sentence}" if self.dry_run else sentence
+        for name in self.left:
+            yield f"  could not be opened and stays as it is: {name}"
+
+
+def show(result: object) -> Iterable[str]:
+    """Return the lines of a result, for the command line."""
+    return result.lines()
