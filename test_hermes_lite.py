@@ -5818,7 +5818,8 @@ class Spelling(Case):
                      "the gateway times out", "der Hof hat viele Farben"):
             ids[text.split()[-1]] = memory.remember(text).id
         for asked, last in (("what time zone is it?", "Vienna"), ("Farbe vom Logo", "Blau"),
-                            ("Wie groß darf ein Upload sein?", "50"), ("Ziel der Zahlung", "Monat")):
+                            ("Wie groß darf ein Upload sein?", "50"),
+                            ("Ziel der Zahlung", "Monat")):
             self.assertEqual(memory.recall(asked)[0].id, ids[last], asked)
         index = self.index("a timezone", spelling=False)
         self.assertEqual(index.search("time zone"), [])
