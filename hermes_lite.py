@@ -1834,7 +1834,8 @@ def _time_patterns() -> tuple[re.Pattern[str], ...]:
     return tuple(map(re.compile, (
         rf"\b{count}(?: of)? (day|week|month|year)s? ago\b",
         rf"\bvor {count} (tag|woche|monat|jahr)(?:e[ns]?|n)?\b",
-        rf"{count}个?(天|日|周|星期|月|年)(?:以)?前",
+        r"((?<![0-9])[0-9]{1,3}|(?<![零〇一二两三四五六七八九十百千])[一二两三四五六七八九十百]{1,5})"
+        r"个?(天|日|周|星期|月|年)(?:以)?前",
         rf"\b(last|this|letzte[nmrs]?|diese[nmrs]?) (week|month|year|woche|monat|jahr|{day})\b",
         r"([上这本])个?(周|星期|月)([一二三四五六日天]?)", r"(去|今)(年)",
         r"\b(day before yesterday)\b|\b(today|yesterday|heute|gestern|vorgestern)\b"
@@ -1845,19 +1846,28 @@ def span_of(text: str, now: datetime) -> tuple[datetime, datetime] | None:
     """The days that *text* speaks of, seen from *now*, as [first, last); None when it names none.
 
     "yesterday", "vor zwei Wochen", "上周五", "last month". Days begin in the time zone of *now*.
-    Some weeks ago is that day and three on either side, some months ago half a month.
+    Some weeks ago is that day and three on either side, some months ago half a month. Days that
+    no calendar has are none.
     """
+    with contextlib.suppress(OverflowError):
+        return _named_days(text, now)
+    return None
+
+
+def _named_days(text: str, now: datetime) -> tuple[datetime, datetime] | None:
     text, today = normalise(text), now.replace(hour=0, minute=0, second=0, microsecond=0)
     ago, vor, qian, last, chinese, year, day = (p.search(text) for p in _time_patterns())
     first, days = None, 1
     if found := ago or vor or qian:
         size = _UNITS[found[2]]
-        back = size * (int(found[1]) if found[1].isdecimal() else _COUNTS[found[1]])
+        count = _COUNTS.get(found[1]) or int(
+            found[1] if found[1].isdecimal() else _chinese_number(found[1]))
+        back = size * min(count, 999)
         slack = {1: 0, 7: 3, 30: 15, 365: 182}[size]
         first, days = today - timedelta(back + slack), 2 * slack + 1
     elif found := last or chinese or year:
         return _calendar(today, found[1].startswith(("this", "dies", "这", "本", "今")), found[2],
-                         found[3] if chinese else "")
+                         found[3] if found is chinese else "")
     elif day:
         first = today - timedelta(_DAYS_BACK[day[1] or day[2] or day[3]])
     return (first, first + timedelta(days)) if first else None
@@ -3561,10 +3571,10 @@ class BM25Index:
         """Rank again what was *found*, by what stands beside each note; best first.
 
         *scale* is what a keyword score counts where the scores of *found* are others, such as
-        those of a fusion. A note gets *neighbours* x (1, 2/3, 1/3) of the scores one, two and three places away in
-        its *source* (None: it stands alone), and may be found by them only.  One that begins
-        with a name that is in the query, or that the user says where the query says "I", counts
-        1 + *speaker* times.  Then each gets its source's part, the best being worth *share* x
+        those of a fusion. A note gets *neighbours* x (1, 2/3, 1/3) of the scores one, two and
+        three places away in its *source* (None: it stands alone), and may be found by them only.
+        One that begins with a name that is in the query, or that the user says where the query
+        says "I", counts 1 + *speaker* times.  Then each gets its source's part, the best being worth *share* x
         the best score.  A source has what its notes bring together: of each term the largest
         part, half of the second, a quarter of the third. Where no note has a source, none has
         a part to get.
@@ -3625,7 +3635,9 @@ class BM25Index:
     def _weigh(self, query: str) -> list[_Term]:
         """What is known of each term of the query, in its order; absent ones are left out."""
         found, slips = [], _MOST_SLIPS * self._spelling
-        for term, count in Counter(self._narrow(self._tokenize(query))).items():
+        terms = Counter(self._narrow(self._tokenize(query)))
+        others = self._compounds(query) - terms.keys() if self._spelling else ()
+        for term, count in (*terms.items(), *((other, 2) for other in sorted(others))):
             number, share = self._number(term), 1.0
             if slips and _may_slip(term) and not self.frequency(term):
                 number, share, slips = self._slip(term), _SLIP_WEIGHT, slips - 1
@@ -3636,6 +3648,26 @@ class BM25Index:
                     weight *= SINGLE_WEIGHT
                 found.append(_Term(number, weight, docs, self._pairs(number)))
         return found
+
+    def _compounds(self, query: str) -> set[str]:
+        """Known terms that are two words of *query* written as one, and count as two: time zone.
+
+        Two words beside each other, in their order; any two in any order where no note has one
+        of them. Of the first eight words from three letters on; a German s may join them.
+        """
+        words = [word for word in self._narrow(tokenize_terms(query))
+                 if 3 <= len(word) <= 32 and word.isalpha() and word < _GRAM[0]][:8]
+        spelled = [self._tokenize(word)[-1] for word in words]
+        self._hold(spelled)
+        lost = [not self.frequency(term) for term in spelled]
+        made = {self._tokenize(words[i] + joint + words[j])[-1]
+                for i in range(len(words)) for j in range(len(words)) for joint in ("", "s")
+                if i != j and (j == i + 1 or lost[i] or lost[j])}
+        self._hold(made)
+        return {term for term in made if self.frequency(term)}
+
+    def _hold(self, terms: Iterable[str]) -> None:
+        """Look terms up at once; for an index whose lists lie elsewhere."""
 
     def _slip(self, term: str) -> int | None:
         """The commonest term that differs from *term* by one letter, or by two swapped.
@@ -7140,6 +7172,8 @@ class HermesLite:
 
     def _span(self, query: str, now: str | datetime | None) -> tuple | None:
         moment = parse_time(now) if now is not None else self._clock().astimezone()
+        with contextlib.suppress(ValueError, OverflowError):       # its days begin in its zone
+            moment = moment.astimezone(_parse_iso(str(now)).tzinfo) if moment else None
         if moment is None:
             raise UsageError(f"now is {self._quoted(now)}; give a time such as 2026-08-17")
         return span_of(query, moment) if self.config["retrieval"]["dates"] else None

@@ -5783,7 +5783,7 @@ class Context(unittest.TestCase):
         self.assertEqual(h.minmax_merge([]), [])
 
 
-class Spelling(unittest.TestCase):
+class Spelling(Case):
     """A word that no note has may be a slip of one that some have."""
 
     def index(self, *texts, spelling=True):
@@ -5810,6 +5810,27 @@ class Spelling(unittest.TestCase):
         index = self.index("planet", "planet", "planed", "other")
         for each in (index, h.BM25Index.load(index.dump(), spelling=True)):
             self.assertEqual([key for key, _ in each.search("planex")], ["n1", "n0"])
+
+    def test_two_words_of_a_question_are_one_of_a_note(self):
+        memory, ids = self.open(), {}
+        for text in ("The user's timezone is Vienna", "Die Logofarbe ist Blau",
+                     "Die maximale Uploadgröße ist 50", "Das Zahlungsziel ist ein Monat",
+                     "the gateway times out", "der Hof hat viele Farben"):
+            ids[text.split()[-1]] = memory.remember(text).id
+        for asked, last in (("what time zone is it?", "Vienna"), ("Farbe vom Logo", "Blau"),
+                            ("Wie groß darf ein Upload sein?", "50"),
+                            ("Ziel der Zahlung", "Monat")):
+            self.assertEqual(memory.recall(asked)[0].id, ids[last], asked)
+        index = self.index("a timezone", spelling=False)
+        self.assertEqual(index.search("time zone"), [])
+        self.assertEqual(len(self.index("a zonetime", "time", "zone").search("time zone")), 2)
+
+    def test_a_run_of_letters_longer_than_a_word_has_no_slips(self):
+        index = self.index("x" * 25, "x" * 27)
+        self.assertEqual([key for key, _ in index.search("x" * 24)], ["n0"])
+        with mock.patch.object(h, "_slips", side_effect=AssertionError):
+            self.assertEqual(index.search("x" * 26), [])
+            self.assertEqual(index.search("x" * 10_000), [])
 
     def test_the_words_one_slip_away_are_all_of_them_and_no_others(self):
         made = set(h._slips("abcde")) - {"abcde"}
@@ -5885,6 +5906,29 @@ class Days(Case):
         self.assertEqual(h.span_of("去年", now)[0].year, 2025)
         for text in ("no day", "ago", "weeks", "the last one", "一天", "todays", "vor Ort"):
             self.assertIsNone(h.span_of(text, now), text)
+
+    def test_odd_counts_two_spans_and_the_end_of_the_calendar(self):
+        now = h.parse_time("2026-11-30T10:00:00")
+        for text, first in (("十二天前", "11-18"), ("二十天前", "11-10"), ("二十一天前", "11-09"),
+                            ("0 days ago", "11-30"), ("last week 上周三", "11-23"),
+                            ("上周三 last friday", "11-27"), ("this week 这周", "11-30"),
+                            ("今年 last year", "01-01")):
+            self.assertEqual(f"{h.span_of(text, now)[0]:%m-%d}", first, text)
+        for text in ("999999 days ago", "999999天前", "1234 days ago", "1234天前"):
+            self.assertIsNone(h.span_of(text, now), text)
+        for text in ("today", "this month", "0 days ago", "last week", "999年前"):
+            h.span_of(text, h.parse_time("9999-12-31"))
+            h.span_of(text, h.parse_time("1970-01-01"))
+
+    def test_days_begin_in_the_zone_of_the_given_time(self):
+        memory = self.open()
+        self.now = h.parse_time("2026-08-16T22:30:00")     # 6:30 of the 17th in Shanghai
+        wanted = memory.remember("plan of the morning").id
+        self.now = h.parse_time("2026-08-16T12:00:00")
+        memory.remember("plan of the day before")
+        for now in ("2026-08-17T07:00:00+08:00", datetime(2026, 8, 17, 7, tzinfo=timezone(
+                timedelta(hours=8)))):
+            self.assertEqual(memory.recall("plan today", now=now)[0].id, wanted)
 
     def test_what_was_kept_then_comes_first(self):
         memory, ids = self.open(), {}

@@ -160,8 +160,12 @@ def append(memory: HermesLite, file: str, row: Memory, *, cause: str,
     """Write a memory's event (.ics) or line (.md) into *file*, once for each cause.
 
     A relative name is one in the data root. The event is on the first of *dates* that can be
-    read, on expires_at, on a date in the text, or on the day the memory was made.
+    read, on expires_at, on a date in the text, or on the day the memory was made. Where a
+    memory is encrypted and has no readable notes, none is written here either.
     """
+    if getattr(memory.store, "cipher", None) and not memory.config["encryption"]["markdown"]:
+        raise Refused(f"{Path(file).name} would hold readable text, and encryption.markdown is "
+                      "false; use run or webhook, or set it to true")
     with _locked(memory):
         path = _path(memory, file)
         old = _bytes(path)

@@ -29,7 +29,8 @@ webhook  a POST of {"rule", "cause", "at", "memory"} to a URL, or to what $NAME 
          that changes in that instant is not caught. Redirects are not followed, proxies and
          .netrc not used. Needs requests.
 append   FILE.ics (an all-day event on the deadline, expires_at, a date in the text, or the day it
-         was made) or FILE.md (a line); a relative name is one in the data root.
+         was made) or FILE.md (a line); a relative name is one in the data root. They are
+         readable: refused where the memory is encrypted and encryption.markdown is false.
 
 When it fires: after a write, after a recall, or by `rules check`, which a cron job may run. Each
 cause fires once, for ever and in all processes: (rule, memory) for tag, anchor and score; (rule,
@@ -515,6 +516,7 @@ def _do(memory: HermesLite, rule: Rule, firing: Firing, action: str) -> None:
             "rule": rule.name, "cause": firing.cause, "at": firing.at,
             "memory": _entry(memory, row)}, timeout=rule.timeout, private=rule.private)
     else:
+        row = replace(row, content=memory.redact(row.content)[0])
         actions.append(memory, rule.append, row, cause=firing.cause,
                        dates=anchors(row, "deadline"))
 

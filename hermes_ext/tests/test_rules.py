@@ -78,6 +78,23 @@ class TestWhen(RulesCase):
         self.assertRegex((self.root / "due.md").read_text(),
                          r"^- 2026-08-05 the tax is to be paid \^hermes-[0-9a-f]{16}\n$")
 
+    @unittest.skipUnless(importlib.util.find_spec("cryptography"), "needs cryptography")
+    def test_a_file_is_readable_where_the_notes_are_and_else_refused(self):
+        for kept, state in ((True, "done"), (False, "failed")):
+            self.root = self.root.with_name(f"root_{kept}")
+            memory = HermesLite(self.root, clock=lambda: self.now, config=Config(
+                {"encryption": {"markdown": kept}, "systems": {"rules": {
+                    "due": {"when": {"tag": "deadline"}, "append": "due.md"}}}},
+                environ={"HERMES_ENCRYPT": "on"}))
+            self.addCleanup(memory.close)
+            result = memory.remember("the quokka tax is to be paid", tags=["deadline"])
+            self.assertEqual(self.firings(memory), [("due", state)])
+            held = [path.name for path in self.root.rglob("*") if path.is_file()
+                    and b"quokka" in path.read_bytes()]
+            self.assertEqual(held != [], kept, held)
+            self.assertEqual(any("encryption.markdown" in said for said in result.warnings),
+                             not kept, result.warnings)
+
     def test_the_score_is_what_a_system_describes_and_else_the_importance(self):
         memory = self.open(high={"when": {"score_above": 5}, "append": "a.md"})
         score = {"now": 4.9}
