@@ -3574,10 +3574,10 @@ class BM25Index:
         those of a fusion. A note gets *neighbours* x (1, 2/3, 1/3) of the scores one, two and
         three places away in its *source* (None: it stands alone), and may be found by them only.
         One that begins with a name that is in the query, or that the user says where the query
-        says "I", counts 1 + *speaker* times.  Then each gets its source's part, the best being worth *share* x
-        the best score.  A source has what its notes bring together: of each term the largest
-        part, half of the second, a quarter of the third. Where no note has a source, none has
-        a part to get.
+        says "I", counts 1 + *speaker* times.  Then each gets its source's part, the best being
+        worth *share* x the best score.  A source has what its notes bring together: of each term
+        the largest part, half of the second, a quarter of the third. Where no note has a source,
+        none has a part to get.
         """
         own = {self._docs[key]: score for key, score in found if score > 0}
         if not own:
@@ -6759,6 +6759,143 @@ class Operation(_Frozen):
     open: Callable[..., HermesLite] | None = None
 
 
+class Ranking:
+    """How one question ranks the memories of a store: arms, merge, context, confidence.
+
+    *depth* is how many each arm brings, *accept* which ids may be found, *now* tells the age.
+    """
+
+    def __init__(self, store: Store, how: Mapping[str, Any], query: str, *,
+                 vectorizer: Vectorizer, depth: int, now: datetime,
+                 accept: Callable[[str], bool] | None = None) -> None:
+        self.store, self.how, self.query, self.now = store, how, query, now
+        self.vectorizer, self.is_local = vectorizer, vectorizer.name == "local"
+        self.depth, self.accept, self.floor = depth, accept, vectorizer.threshold
+
+    def near(self, vector: Vector) -> list[tuple[str, float]]:
+        """Return the nearest memories; a cosine of `floor` will count nothing in the merge.
+
+        A cosine has no zero of its own: that of the memories in the middle distance is one.
+        """
+        deep = self.depth if self.is_local else 4 * self.depth
+        found = self.store.search_vectors(self.vectorizer, vector, deep, accept=self.accept)
+        self.floor = found[-1][1] if len(found) == deep else self.vectorizer.threshold
+        return found[:self.depth]
+
+    def dated(self, arms: Mapping[str, Sequence[tuple[str, float]]],
+              span: tuple[datetime, datetime], k: int) -> list[tuple[str, float]]:
+        """Return the memories made in the span: those found by other arms, then the newest."""
+        made = [i for i in self.store.made_between(*span) if self.accept is None or self.accept(i)]
+        inside = set(made)
+        found = (i for arm in arms.values() for i, _ in arm if i in inside)
+        return [(i, 1.0) for i in dict.fromkeys([*found, *made[:k]])]
+
+    def fused(self, arms: Mapping[str, Sequence[tuple[str, float]]]) -> list[tuple[str, float]]:
+        """Merge the arms, then rank by what stands beside; in units of the best keyword score."""
+        how, words, near = self.how, arms["keywords"], arms["vectors"]
+        if how["fusion"] == "rrf":
+            words = self._in_context(words, 1.0)
+            return rrf_merge([[i for i, _ in arm] for arm in {**arms, "keywords": words}.values()],
+                             k=how["rrf_k"])
+        # Local vectors know spelling, which keywords know better: at 0 they only add at the end.
+        weight = how["local_vector_weight" if self.is_local else "vector_weight"]
+        weights = {"keywords": 1 - weight, "vectors": weight, "dates": how["dates"]}
+        arms = {**arms, "vectors": [(i, score - self.floor + 1e-6) for i, score in near]}
+        merged = minmax_merge((arm, weights.get(name, how["vector_weight"]))
+                              for name, arm in arms.items())
+        scale = (1 - weight) / words[0][1] if words else 0.0
+        return self._in_context(merged, scale)
+
+    def _in_context(self, found: Sequence[tuple[str, float]], scale: float
+                    ) -> list[tuple[str, float]]:
+        return self.store.in_context(self.query, found, scale=scale, accept=self.accept)
+
+    def hits(self, merged: Sequence[tuple[str, float]],
+             arms: Mapping[str, Sequence[tuple[str, float]]], *, limit: int) -> list[Hit]:
+        """Make hits of ids, in their order; leave out what only a weak vector found."""
+        places = {name: {i: (rank, score) for rank, (i, score) in enumerate(arm, 1)}
+                  for name, arm in arms.items()}
+        least, hits = self.how["min_score"] / 3, []
+        for memory_id, fused in merged:
+            if len(hits) == limit:
+                break
+            found = {name: place[memory_id] for name, place in places.items()
+                     if memory_id in place}
+            words = found.get("keywords", (0, 0.0))[1]
+            cosine = found.get("vectors", (0, 0.0))[1]
+            memory = self.store.get(memory_id)
+            if memory is None or (set(found) == {"vectors"} and cosine < least):
+                continue
+            why = {"arms": {name: {"rank": rank, "score": round(score, 4)}
+                            for name, (rank, score) in found.items()}, "fused": round(fused, 6)}
+            if memory.access_count >= self.how["hot_threshold"]:
+                why["hot"] = self.how["hot_boost"]
+            if made := parse_time(memory.created_at):
+                why["age_days"] = max(0, (self.now - made).days)
+            hits.append(Hit(memory, words, cosine, words if words > 0 else 3 * cosine, why))
+        return hits
+
+    def quoted_first(self, hits: list[Hit]) -> list[Hit]:
+        """Let what holds a phrase in quotation marks word for word count 1 + `phrase` times."""
+        phrases, boost = phrases_of(self.query), 1 + self.how["phrase"]
+        if not phrases or boost == 1:
+            return hits
+        rows = []
+        for hit in hits:
+            text = normalise(hit.content)
+            held = [phrase for phrase in phrases if phrase in text]
+            rows.append((hit.why["fused"] * boost ** len(held), replace(
+                hit, why={**hit.why, "phrases": held}) if held else hit))
+        return [hit for _, hit in sorted(rows, key=lambda row: -row[0])]
+
+    def judged(self, hits: list[Hit]) -> list[Hit]:
+        """Give each hit its confidence."""
+        ceiling = self.store.ceiling(self.query)
+        unit = max((hit.kw_score for hit in hits), default=0.0)
+        if self.how["fusion"] == "rrf":
+            scores = [hit.kw_score for hit in hits]
+        else:
+            scores = [hit.why["fused"] * unit for hit in hits]
+        sources = Counter(hit.memory.source for hit in hits)
+        voices, best, judged = _voices(self.query, hits, scores), max(scores, default=0.0), []
+        for hit, score, voice in zip(hits, scores, voices):
+            source = hit.memory.source
+            words = judge(score, ceiling, best, voice=voice,
+                          beside=source is not None and sources[source] > 1)
+            near = 0.0 if words and self.is_local else _likely(
+                hit.vec_score, self.vectorizer)         # spelling says no more than the words did
+            judged.append(replace(hit, confidence=round(max(words, near), 4)))
+        return judged
+
+    def is_sure(self, hits: Sequence[Hit]) -> bool:
+        """Tell whether any hit is likely enough, or was found by more than words and vectors."""
+        least, unsure = self.how["min_confidence"], {"keywords", "vectors"}
+        return any(hit.confidence >= least or not unsure.issuperset(hit.why["arms"])
+                   for hit in hits)
+
+
+def _voices(query: str, hits: Sequence[Hit], scores: Sequence[float]) -> list[float]:
+    """By how much what the one named in the query said leads over what others said, hit by hit.
+
+    -1 to 1; 0 where no hit is said by one whom the query names.
+    """
+    labels = set(_labels(tokenize_terms(query)))
+    said = [not labels.isdisjoint(speakers_of(hit.content[:100].lower())) for hit in hits]
+    own = max((score for score, mine in zip(scores, said) if mine), default=0.0)
+    others = max((score for score, mine in zip(scores, said) if not mine), default=0.0)
+    if not own:
+        return [0.0] * len(hits)
+    behind = min(0.0, (own - others) / max(own, others))
+    return [(score - others) / max(score, others, 1e-9) if mine else behind
+            for score, mine in zip(scores, said)]
+
+
+def _likely(cosine: float, vectorizer: Vectorizer) -> float:
+    """How likely a hit is by its cosine alone: a half at the backend's `midpoint`."""
+    middle, spread = getattr(vectorizer, "midpoint", 0.6), getattr(vectorizer, "spread", 0.1)
+    return 1 / (1 + math.exp((middle - cosine) / spread)) if cosine > 0 else 0.0
+
+
 class HermesLite:
     """A memory: remember, recall, verify, prune, forget, digest. Safe for several threads.
 
@@ -7103,20 +7240,23 @@ class HermesLite:
         with self._mutex:
             self.store.refresh()
             degraded += self._waiting()
-            accept = self._filter(room, wanted, agent)
-            depth = max(_ARM_DEPTH, k)
-            arms = self._arms(query, depth, accept, degraded)
-            near, floor = self._near(vectorizer, vector, depth, accept)
-            arms["vectors"] = near
+            ranking = self._ranking(query, vectorizer, max(_ARM_DEPTH, k),
+                                    self._filter(room, wanted, agent))
+            arms = self._arms(query, ranking.depth, ranking.accept, degraded)
+            arms["vectors"] = ranking.near(vector)
             if span:
-                arms["dates"] = self._dated(arms, span, accept, k)
-            merged = self._fused(query, arms, vectorizer, floor, accept)
-            hits = self._hits(merged, arms, limit=max(2 * k, _RERANK_DEPTH))
-            hits = self._judged(self._quoted_first(query, hits), query, vectorizer)
-            if not wanted and not self._is_sure(hits):
+                arms["dates"] = ranking.dated(arms, span, k)
+            hits = ranking.hits(ranking.fused(arms), arms, limit=max(2 * k, _RERANK_DEPTH))
+            hits = ranking.judged(ranking.quoted_first(hits))
+            if not wanted and not ranking.is_sure(hits):
                 hits = []
         hits = self._reranked(query, hits, k, degraded)
         return self._answer(query, self._weighed(query, hits, degraded)[:k], degraded)
+
+    def _ranking(self, query: str, vectorizer: Vectorizer, depth: int,
+                 accept: Callable[[str], bool] | None) -> Ranking:
+        return Ranking(self.store, self.config["retrieval"], query, vectorizer=vectorizer,
+                       depth=depth, accept=accept, now=self._clock())
 
     def _recall_tagged(self, tags: Sequence[str], room: str | None, agent: str | None,
                        k: int) -> Hits:
@@ -7124,8 +7264,9 @@ class HermesLite:
             self.store.refresh()
             accept, most = self._filter(room, (), agent), max(2 * k, _RERANK_DEPTH)
             found = [(i, 0.0) for i in islice(filter(accept, self.store.tagged(tags)), most)]
+            ranking = self._ranking("", self._local, most, accept)
             hits = [replace(hit, confidence=1.0)
-                    for hit in self._hits(found, {"tags": found}, limit=most)]
+                    for hit in ranking.hits(found, {"tags": found}, limit=most)]
         degraded: list[str] = []
         return self._answer("", self._weighed("", hits, degraded)[:k], degraded)
 
@@ -7137,39 +7278,6 @@ class HermesLite:
                 degraded.append(f"{system.name}: {type(problem).__name__}")
         return hits
 
-    def _fused(self, query: str, arms: Mapping[str, Sequence[tuple[str, float]]],
-               vectorizer: Vectorizer, floor: float,
-               accept: Callable[[str], bool] | None) -> list[tuple[str, float]]:
-        """Merge the arms, then rank by what stands beside; in units of the best keyword score.
-
-        A cosine of *floor* counts nothing.
-        """
-        how, words, near = self.config["retrieval"], arms["keywords"], arms["vectors"]
-        if how["fusion"] == "rrf":
-            words = self.store.in_context(query, words, scale=1.0, accept=accept)
-            return rrf_merge([[i for i, _ in arm] for arm in {**arms, "keywords": words}.values()],
-                             k=how["rrf_k"])
-        # Local vectors know spelling, which keywords know better: at 0 they only add at the end.
-        local = vectorizer.name == "local"
-        weight = how["local_vector_weight" if local else "vector_weight"]
-        weights = {"keywords": 1 - weight, "vectors": weight, "dates": how["dates"]}
-        arms = {**arms, "vectors": [(i, score - floor + 1e-6) for i, score in near]}
-        merged = minmax_merge((arm, weights.get(name, how["vector_weight"]))
-                              for name, arm in arms.items())
-        scale = (1 - weight) / words[0][1] if words else 0.0
-        return self.store.in_context(query, merged, scale=scale, accept=accept)
-
-    def _near(self, vectorizer: Vectorizer, vector: Vector, depth: int,
-              accept: Callable[[str], bool] | None) -> tuple[list[tuple[str, float]], float]:
-        """Return the nearest memories, and the cosine from which on one says anything.
-
-        A cosine has no zero of its own: that of the memories in the middle distance is one.
-        """
-        deep = depth if vectorizer.name == "local" else 4 * depth
-        found = self.store.search_vectors(vectorizer, vector, deep, accept=accept)
-        floor = found[-1][1] if len(found) == deep else vectorizer.threshold
-        return found[:depth], floor
-
     def _span(self, query: str, now: str | datetime | None) -> tuple | None:
         moment = parse_time(now) if now is not None else self._clock().astimezone()
         with contextlib.suppress(ValueError, OverflowError):       # its days begin in its zone
@@ -7177,52 +7285,6 @@ class HermesLite:
         if moment is None:
             raise UsageError(f"now is {self._quoted(now)}; give a time such as 2026-08-17")
         return span_of(query, moment) if self.config["retrieval"]["dates"] else None
-
-    def _dated(self, arms: Mapping[str, Sequence[tuple[str, float]]], span: tuple,
-               accept: Callable[[str], bool] | None, k: int) -> list[tuple[str, float]]:
-        """Return the memories made in the span: those found by other arms, then the newest."""
-        made = [i for i in self.store.made_between(*span) if accept is None or accept(i)]
-        inside = set(made)
-        found = (i for arm in arms.values() for i, _ in arm if i in inside)
-        return [(i, 1.0) for i in dict.fromkeys([*found, *made[:k]])]
-
-    def _quoted_first(self, query: str, hits: list[Hit]) -> list[Hit]:
-        """Let what holds a phrase in quotation marks word for word count 1 + `phrase` times."""
-        phrases, boost = phrases_of(query), 1 + self.config["retrieval"]["phrase"]
-        if not phrases or boost == 1:
-            return hits
-        rows = []
-        for hit in hits:
-            text = normalise(hit.content)
-            held = [phrase for phrase in phrases if phrase in text]
-            rows.append((hit.why["fused"] * boost ** len(held), replace(
-                hit, why={**hit.why, "phrases": held}) if held else hit))
-        return [hit for _, hit in sorted(rows, key=lambda row: -row[0])]
-
-    def _judged(self, hits: list[Hit], query: str, vectorizer: Vectorizer) -> list[Hit]:
-        """Give each hit its confidence."""
-        ceiling = self.store.ceiling(query)
-        unit = max((hit.kw_score for hit in hits), default=0.0)
-        if self.config["retrieval"]["fusion"] == "rrf":
-            scores = [hit.kw_score for hit in hits]
-        else:
-            scores = [hit.why["fused"] * unit for hit in hits]
-        sources = Counter(hit.memory.source for hit in hits)
-        voices, best, judged = _voices(query, hits, scores), max(scores, default=0.0), []
-        for hit, score, voice in zip(hits, scores, voices):
-            source = hit.memory.source
-            words = judge(score, ceiling, best, voice=voice,
-                          beside=source is not None and sources[source] > 1)
-            near = 0.0 if words and vectorizer.name == "local" else _likely(
-                hit.vec_score, vectorizer)         # spelling says no more than the words did
-            judged.append(replace(hit, confidence=round(max(words, near), 4)))
-        return judged
-
-    def _is_sure(self, hits: Sequence[Hit]) -> bool:
-        """Tell whether any hit is likely enough, or was found by more than words and vectors."""
-        least, unsure = self.config["retrieval"]["min_confidence"], {"keywords", "vectors"}
-        return any(hit.confidence >= least or not unsure.issuperset(hit.why["arms"])
-                   for hit in hits)
 
     def vsearch(self, query: str, *, top_k: int | None = None) -> Hits:
         """Return the nearest memories by cosine alone, at most *top_k*; counts no access."""
@@ -7233,7 +7295,8 @@ class HermesLite:
             self.store.refresh()
             degraded += self._waiting()
             ranked = self.store.search_vectors(vectorizer, vector, k, accept=None)
-            hits = self._hits(ranked, {"vectors": ranked}, limit=k)
+            hits = self._ranking(query, vectorizer, k, None).hits(
+                ranked, {"vectors": ranked}, limit=k)
         self.tell("vsearch", [hit.id for hit in hits], query=query)
         return Hits(hits, degraded + self.take_notices())
 
@@ -7285,31 +7348,6 @@ class HermesLite:
             except Exception as problem:           # foreign code may raise anything
                 degraded.append(f"{system.name}: {type(problem).__name__}")
         return arms
-
-    def _hits(self, merged: Sequence[tuple[str, float]],
-              arms: Mapping[str, Sequence[tuple[str, float]]], *, limit: int) -> list[Hit]:
-        """Make hits of ids, in their order; leave out what only a weak vector found."""
-        places = {name: {i: (rank, score) for rank, (i, score) in enumerate(arm, 1)}
-                  for name, arm in arms.items()}
-        least, hits = self.config["retrieval"]["min_score"] / 3, []
-        for memory_id, fused in merged:
-            if len(hits) == limit:
-                break
-            found = {name: place[memory_id] for name, place in places.items()
-                     if memory_id in place}
-            words = found.get("keywords", (0, 0.0))[1]
-            cosine = found.get("vectors", (0, 0.0))[1]
-            memory = self.store.get(memory_id)
-            if memory is None or (set(found) == {"vectors"} and cosine < least):
-                continue
-            why = {"arms": {name: {"rank": rank, "score": round(score, 4)}
-                            for name, (rank, score) in found.items()}, "fused": round(fused, 6)}
-            if memory.access_count >= self.config["retrieval"]["hot_threshold"]:
-                why["hot"] = self.config["retrieval"]["hot_boost"]
-            if made := parse_time(memory.created_at):
-                why["age_days"] = max(0, (self._clock() - made).days)
-            hits.append(Hit(memory, words, cosine, words if words > 0 else 3 * cosine, why))
-        return hits
 
     def _reranked(self, query: str, hits: list[Hit], k: int, degraded: list[str]) -> list[Hit]:
         """Let the reranker order the first 20; without one, or when it fails, keep the order."""
@@ -7813,28 +7851,6 @@ class HermesLite:
 _ARM_DEPTH, _RERANK_DEPTH, _QUERY_CHARS = 50, 20, 10_000
 # (surface, agent, what was told) of the thread or task that acts.
 _ACTING = contextvars.ContextVar("acting", default=("python", None, None))
-
-
-def _voices(query: str, hits: Sequence[Hit], scores: Sequence[float]) -> list[float]:
-    """By how much what the one named in the query said leads over what others said, hit by hit.
-
-    -1 to 1; 0 where no hit is said by one whom the query names.
-    """
-    labels = set(_labels(tokenize_terms(query)))
-    said = [not labels.isdisjoint(speakers_of(hit.content[:100].lower())) for hit in hits]
-    own = max((score for score, mine in zip(scores, said) if mine), default=0.0)
-    others = max((score for score, mine in zip(scores, said) if not mine), default=0.0)
-    if not own:
-        return [0.0] * len(hits)
-    behind = min(0.0, (own - others) / max(own, others))
-    return [(score - others) / max(score, others, 1e-9) if mine else behind
-            for score, mine in zip(scores, said)]
-
-
-def _likely(cosine: float, vectorizer: Vectorizer) -> float:
-    """How likely a hit is by its cosine alone: a half at the backend's `midpoint`."""
-    middle, spread = getattr(vectorizer, "midpoint", 0.6), getattr(vectorizer, "spread", 0.1)
-    return 1 / (1 + math.exp((middle - cosine) / spread)) if cosine > 0 else 0.0
 
 
 def _agent(name: str | None) -> str | None:
