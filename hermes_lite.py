@@ -1799,7 +1799,8 @@ _STOP_WORDS = frozenset("""a an the and or but if of at by for with about to fro
     muss musste wollte ich mich mir mein meine meinen du dich dir dein deine er ihn ihm sie ihr
     ihre ihren es uns unser unsere wir euch sich welche welcher welches welchen wer wen wem wann
     wo warum wieso dass daß ob dies diese dieser dieses diesem diesen auch nur noch schon sehr
-    denn doch vom ins""".split())
+    denn doch vom ins beim fürs ans aufs use nutze nutzen nutzt benutze benutzen
+    verwenden verwendet verwende""".split())
 _STOP_CHARACTERS = frozenset("的了是在我你他她它们吗呢吧啊么什哪谁怎和与及或也都就这那有很被把对给请个些为")
 _FIRST_PERSON = frozenset("i me my 我 ich mich mir mein".split())
 _USER_LABELS = "user:", "用户:"

@@ -28,7 +28,8 @@ field: redaction, the systems' gates, near-duplicates, tombstones.
     links      a link inside a folder is not followed; nothing of a zip is unpacked to disk
     tables     a csv without a column `content` is a table of your own: each row becomes the text
                "heading: cell; heading: cell", the headings of its filled cells become its tags
-               (a heading such as `password` does not), and its source is "file.csv#line"
+               (a heading such as `password` does not), and its source is "file.csv#line". A
+               column `note` or `text` comes first, bare; `tags` and a past `date` are read as such
 A chunk of rows is one transaction: after a kill, importing again does the rest. `--dry-run` does
 all of it under the store's lock and then undoes it.
 """
@@ -50,8 +51,9 @@ from pathlib import Path
 from typing import IO
 
 from hermes_lite import (HermesLite, Memory, NotFound, Operation, Param, Refused, UsageError,
-                         _Record, _visible, from_json, is_ciphertext, is_safe_id, make_folder,
-                         read_markdown, tag_forms, to_json, to_markdown, unseal, write_atomic)
+                         _Record, _visible, from_json, is_ciphertext, is_safe_id, iso, make_folder,
+                         parse_time, read_markdown, tag_forms, to_json, to_markdown, unseal,
+                         utc_now, write_atomic)
 
 __all__ = ["COLUMNS", "Exported", "FORMATS", "Imported", "OPERATIONS", "bring_in", "export"]
 
@@ -329,18 +331,37 @@ def _heading_tag(memory: HermesLite, head: str) -> str:
     return ""
 
 
+_COLUMN_KINDS = {name: kind for kind, names in {
+    "text": "text note notes memory notiz notizen 内容 笔记",
+    "tags": "tags labels schlagworte 标签",
+    "created_at": "created created_at date datum 日期"}.items() for name in names.split()}
+
+
 def _from_table(heads: list[str], tags: list[str], cells: list[str], source: str) -> object:
     """Return the entry of a row of any table: its text is "heading: cell; heading: cell"."""
     if len(cells) > len(heads):
         return ValueError("there are more cells than columns")
     if re.search("[\ud800-\udfff]", "".join(cells)):
         return ValueError("not UTF-8 text; save the table as csv in UTF-8")
-    said = [(head, tag, cell) for head, tag, cell in
-            zip(heads, tags, (" ".join(_bare(cell).split()) for cell in cells)) if cell]
+    entry: dict[str, object] = {"source": source}
+    said, own = [], []
+    for head, tag, cell in zip(heads, tags, (" ".join(_bare(c).split()) for c in cells)):
+        kind = _COLUMN_KINDS.get(head.lower())
+        if kind == "tags":
+            own += re.split("[,;，、]", cell)
+            continue
+        made = parse_time(cell) if kind == "created_at" else None
+        if made and made <= utc_now():             # a day to come is no day of making
+            entry["created_at"] = iso(made)
+        if cell and kind == "text":
+            said.insert(0, ("", "", cell))
+        elif cell:
+            said.append((head, tag, cell))
     if not said:
         return ValueError("the row is empty")
-    return {"content": "; ".join(f"{head}: {cell}" if head else cell for head, _, cell in said),
-            "tags": [tag for _, tag, _ in said if tag], "source": source}
+    return {**entry, "content": "; ".join(f"{head}: {cell}" if head else cell
+                                          for head, _, cell in said),
+            "tags": [*own, *(tag for _, tag, _ in said if tag)]}
 
 
 def _from_cells(names: list[str], cells: list[str]) -> object:

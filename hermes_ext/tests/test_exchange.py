@@ -366,6 +366,18 @@ class TestImport(ExchangeCase):
         self.assertRaises(UsageError, bring_in, memory, self.write(
             "b.csv", "content\n中文\n".encode("gbk")))
 
+    def test_a_table_of_notes_keeps_its_text_bare_its_tags_and_its_past_dates(self):
+        memory = self.memory()
+        bring_in(memory, self.write("a.csv", "Titel;Notiz;Datum;Tags\n"
+                                    "Hosting;Vertrag bis Ende 2027;2026-03-01;vertrag, hosting\n"
+                                    "Wartung;;2127-09-01;\n"))
+        one, two = self.rows(memory).values()
+        self.assertEqual(one.content, "Vertrag bis Ende 2027; Titel: Hosting; Datum: 2026-03-01")
+        self.assertEqual(one.created_at, "2026-03-01T00:00:00+00:00")
+        self.assertEqual(one.tags, ("vertrag", "hosting", "titel", "datum"))
+        self.assertEqual(two.content, "Titel: Wartung; Datum: 2127-09-01")
+        self.assertLess(two.created_at, "2127")
+
     def test_what_cannot_be_read_at_all_is_one_sentence(self):
         memory = self.memory()
         self.assertRaises(NotFound, bring_in, memory, self.folder / "none.json")
