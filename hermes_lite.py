@@ -3581,10 +3581,10 @@ class BM25Index:
         those of a fusion. A note gets *neighbours* x (1, 2/3, 1/3) of the scores one, two and
         three places away in its *source* (None: it stands alone), and may be found by them only.
         One that begins with a name that is in the query, or that the user says where the query
-        says "I", counts 1 + *speaker* times.  Then each gets its source's part, the best being worth *share* x
-        the best score.  A source has what its notes bring together: of each term the largest
-        part, half of the second, a quarter of the third. Where no note has a source, none has
-        a part to get.
+        says "I", counts 1 + *speaker* times.  Then each gets its source's part, the best being
+        worth *share* x the best score.  A source has what its notes bring together: of each term
+        the largest part, half of the second, a quarter of the third. Where no note has a source,
+        none has a part to get.
         """
         own = {self._docs[key]: score for key, score in found if score > 0}
         if not own:
