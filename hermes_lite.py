@@ -750,6 +750,7 @@ def _read_yaml(path: Path, notices: list[str]) -> dict[str, dict[str, object]]:
     try:
         loader = yaml.SafeLoader(data.decode("utf-8-sig"))
         node = loader.get_single_node()
+        rows = list(_key_lines(node)) if node else []          # recursion raises here
         values = loader.construct_document(node) if node else {}
     except UnicodeDecodeError:
         raise ConfigError(f"{path.name}: is not UTF-8 text; save it as UTF-8") from None
@@ -759,7 +760,12 @@ def _read_yaml(path: Path, notices: list[str]) -> dict[str, dict[str, object]]:
         where = f"{path.name}:{mark.line + 1}" if mark else path.name
         raise ConfigError(f"{where}: {what}; indent with blanks, as in the shipped file"
                           ) from None
-    lines = dict(_key_lines(node)) if node else {}
+    lines: dict[tuple, int] = {}
+    for keys, line in rows:
+        if keys in lines:
+            raise ConfigError(f"{path.name}:{line}: '{keys[-1]}' stands in line {lines[keys]} "
+                              "already; put both in one place")
+        lines[keys] = line
     return _check_config(values, lambda *keys: f"{path.name}:{lines.get(keys, 1)}")
 
 
@@ -800,7 +806,8 @@ def _known(name: object, known: Iterable[str], place: str, *, what: str = "key")
         return
     import difflib
     near = difflib.get_close_matches(str(name), list(known), 1, 0.4)
-    hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known)}"
+    hint = f"did you mean '{near[0]}'?" if near else (
+        f"known: {', '.join(known)}" if known else "it takes none")
     raise ConfigError(f"{place}: unknown {what} '{name}'; {hint}")
 
 

@@ -641,6 +641,9 @@ class YamlSettings(Case):
                  "did you mean 'vectors'"),
                 ("retrieval:\n\n  hot_bost: 1.2\n", ":3: unknown key 'hot_bost'; did you mean "
                  "'hot_boost'"),
+                ("systems:\n  a: {}\nrooms: {}\nsystems:\n  b: {}\n", ":4: 'systems' stands in "
+                 "line 1 already"), ("systems: {a: {}, a: {}}\n", ":1: 'a' stands"),
+                ("systems: &a\n  b: *a\n", "a value cannot be read"),
                 ("storage:\n  zzz: 1\n", ":2: unknown key 'zzz'; known: backend, max_text_chars"),
                 ("retrieval:\n\thot_boost: 1\n", ":2: .*indent with blanks"),
                 ("retrieval: [1\n", ":2: "), ("- a\n", ":1: this is not a list of sections"),
