@@ -89,7 +89,9 @@ class TestScript(ShellCase):
 
     def test_ctrl_c_ends_a_script(self):
         child = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                 stderr=subprocess.PIPE, env=self.environ)
+                                 stderr=subprocess.PIPE, env=self.environ,
+                                 preexec_fn=lambda: signal.signal(signal.SIGINT,
+                                                                  signal.SIG_DFL))
         child.stdin.write(b"stats\n")
         child.stdin.flush()
         child.stdout.readline()
@@ -175,7 +177,8 @@ class TestTerminal(ShellCase):
     def start(self) -> None:
         self.unread = b""
         pid, self.terminal = pty.fork()
-        if pid == 0:
+        if pid == 0:                               # a job in the background ignores it
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.execve(self.command[0], self.command, self.environ)
         self.pid = pid
         self.addCleanup(os.close, self.terminal)
@@ -198,7 +201,9 @@ class TestTerminal(ShellCase):
 
     def give_up(self) -> None:
         """Press Ctrl-C until there is a fresh prompt: readline may miss one between two keys."""
+        end = time.monotonic() + 60
         while b"hermes> " not in self.unread:
+            self.assertLess(time.monotonic(), end, self.unread)
             os.write(self.terminal, b"\x03")
             while select.select([self.terminal], [], [], 0.5)[0]:
                 self.unread += os.read(self.terminal, 4096)
