@@ -65,7 +65,7 @@ ARMS: dict[str, dict[str, object]] = {
     "grams 3": {"grams": 3},
     "b 0.75": {"bm25_b": 0.75},
     "b 0.4": {"bm25_b": 0.4},
-    "k1 1.2, b 0.4": {"bm25_k1": 1.2, "bm25_b": 0.4},
+    "k1 1.2 b 0.4": {"bm25_k1": 1.2, "bm25_b": 0.4},
     "vectors 0.05": {"local_vector_weight": 0.05},
     "neighbours 0.1": {"neighbours": 0.1},
     "neighbours 0.3": {"neighbours": 0.3},
