@@ -20,13 +20,16 @@ in config.yaml. Answers, ranking and promises are those of the store of files:
 Not there: encryption (refused with HERMES_ENCRYPT=on; use an encrypted disk, or files) and the
 Markdown mirror (`export --format markdown` writes one). Access counts are not synced to the disk.
 About 3.5 KB a memory. Every thousandth write takes some tenths of a second: it brings the newest
-thousand into the indexes (archive_search.py says how). `list`, `stats`, `rooms` and `prune` read
+thousand into the indexes (archive_search.py says how). A transaction of more than 256 writes leaves
+that to the next search, or to `close`: its records are on the disk at once, and found by id, tag and
+date. `list`, `stats`, `rooms` and `prune` read
 every record, some ten seconds for a million.
 """
 from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import json
 import os
 import sqlite3
@@ -43,7 +46,7 @@ from hermes_ext.archive_search import SCHEMA, Graph, SearchTables
 
 __all__ = ["ArchiveStore", "FILE", "open_store"]
 
-_VERSION = 1
+_VERSION = 2
 _DAILY = 32_000_000                  # bytes of records; above, no copy is made by itself
 
 def open_store(root: Path, config: Config, *,
@@ -59,7 +62,8 @@ def open_store(root: Path, config: Config, *,
 
 
 # memory: seq is the order of storing, doc the number in the search indexes, mark the digest of
-# its facts (a duplicate has the same), entry the record as in index.json. vector: the pieces of a
+# its facts (a duplicate has the same; empty until the text is cut), entry the record as in
+# index.json. vector: the pieces of a
 # text as float32; pending: who has none yet, where there are any at all.
 _SCHEMA = """
 CREATE TABLE memory (seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,
@@ -83,17 +87,26 @@ CREATE TABLE fact (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 
 
 def _made(db: sqlite3.Connection) -> sqlite3.Connection:
-    """Make the tables where another process has not made them meanwhile."""
+    """Make the tables, or bring them up to date, where no other process has done it meanwhile."""
     db.execute("BEGIN IMMEDIATE")
-    if db.execute("PRAGMA user_version").fetchone() == (0,):
+    version, = db.execute("PRAGMA user_version").fetchone()
+    if version == 0:
         for statement in (SCHEMA + _SCHEMA).split(";"):
             db.execute(statement)
         db.execute("INSERT INTO fact VALUES ('tomb_key', ?)", (os.urandom(32).hex(),))
-        db.execute(f"PRAGMA user_version={_VERSION}")
+    for statement in _TO_2 if version == 1 else ():
+        db.execute(statement)
+    db.execute(f"PRAGMA user_version={_VERSION}")
     db.execute("COMMIT")
     return db
 
 
+# Another name, so that a process of version 1 which has the file open stops with an error.
+_TO_2 = ("ALTER TABLE state RENAME TO counts", "ALTER TABLE counts ADD COLUMN cut INTEGER",
+         "UPDATE counts SET cut=next")
+
+
+@functools.lru_cache(1_024)
 def _seconds(created_at: str) -> int:
     """Return a time as seconds since 1970; one that cannot be read is before all others."""
     moment = core.parse_time(created_at)
@@ -123,6 +136,7 @@ class ArchiveStore(Rescue, Tombs, Vectors):
         self._touches: list[tuple[Sequence[str], datetime]] = []
         self._gone: set[str] = set()               # ids that this process removed
         self._residue = False                      # what was removed may stand in the log
+        self._owes = False                         # this process left a batch uncut
         self._backup_day = self._tomb_key = ""
         self._hot: dict[int, float] | None = None
         self._seen = -1                            # PRAGMA data_version of the hot ones
@@ -181,23 +195,56 @@ class ArchiveStore(Rescue, Tombs, Vectors):
         db.execute("PRAGMA busy_timeout=5000")
         if db.execute("PRAGMA journal_mode=WAL").fetchone() != ("wal",):
             raise sqlite3.OperationalError("attempt to write a readonly database")
-        return db if version else _made(db)
+        return db if version == _VERSION else _made(db)
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
-        """See one state of the file for several queries; inside a transaction, its own."""
+        """See one state of the file for several queries, all of it searchable.
+
+        Inside a transaction it is the transaction's own.
+        """
         db = self._db()
         if self._depth or self._reads:
+            if self._depth and self._search.behind:
+                self._kinds.add("index")
+                self._search.catch_up()
             yield
             return
+        self._refresh()
+        if self._search.behind:
+            with contextlib.suppress(Locked, StorageError):
+                self._catch_up()
+            db = self._db()
         db.execute("BEGIN")
         self._reads += 1
         try:
             self._search.read()
+            self._search.catch_up(loosely=True)    # what could not be written
             yield
         finally:
             self._reads -= 1
             db.execute("COMMIT")
+
+    def _refresh(self) -> None:
+        db = self._db()
+        if not self._depth and not self._reads:
+            db.execute("BEGIN")
+            try:
+                self._search.read()
+            finally:
+                db.execute("COMMIT")
+
+    def _catch_up(self) -> None:
+        """Bring what a large batch left uncut into the indexes, a transaction a chunk."""
+        total, done = self._search.behind, 0
+        while self._search.behind:
+            with self.transaction():
+                self._kinds.add("index")
+                done -= self._search.cut
+                self._search.catch_up(self._search.BULK)
+                done += self._search.cut
+            if self.progress and total > 500:
+                self.progress("indexing", min(done, total), total)
 
     def _row(self, statement: str, *values: object) -> tuple | None:
         return self._db().execute(statement, values).fetchone()
@@ -253,7 +300,7 @@ class ArchiveStore(Rescue, Tombs, Vectors):
 
     @mended
     def __len__(self) -> int:
-        return self._row("SELECT count FROM state")[0]
+        return self._row("SELECT count FROM counts")[0]
 
     @mended
     def is_taken(self, memory_id: str) -> bool:
@@ -294,7 +341,7 @@ class ArchiveStore(Rescue, Tombs, Vectors):
         if self._connection is not None and self._is_void:
             self._drop_connection()
         self._db().execute("BEGIN IMMEDIATE")
-        self._search.read()
+        self._search.read(to_write=True)
         if self._search.known_format != self._search.format:
             self._index_all()
 
@@ -309,6 +356,9 @@ class ArchiveStore(Rescue, Tombs, Vectors):
         """Make the transaction durable, then take what was removed out of the log."""
         db = self._db()
         if self._kinds:
+            if self._search.behind <= self._search.FEW:
+                self._search.catch_up()
+            self._owes = self._search.behind > 0
             if len(self._search.tail) >= self._search.TAIL:
                 self._search.flush()
             self._search.save()
@@ -332,18 +382,19 @@ class ArchiveStore(Rescue, Tombs, Vectors):
     def _do(self, kind: str) -> None:
         if not self._depth:
             raise UsageError("records change only inside store.transaction()")
+        if not self._kinds:
+            self._back_up()
         self._kinds.add(kind)
-        self._back_up()
 
     def put(self, memory: Memory) -> None:
         """Add a memory, or replace the one with its id; UsageError when no file can hold it."""
         try:
-            entry = memory.entry()
-            memory = Memory.from_entry(from_json(to_json(entry)))
+            entry = to_json(memory.entry())
+            memory = Memory.from_entry(from_json(entry))
         except (ValueError, TypeError, RecursionError) as problem:
             raise UsageError(f"this memory cannot be stored: {problem}") from None
         self._do("put")
-        self._put(memory, to_json(entry).decode())
+        self._put(memory, entry.decode())
 
     def _put(self, memory: Memory, entry: str) -> None:
         old = self._row("SELECT seq, doc, entry FROM memory WHERE id=?", memory.id)
@@ -353,29 +404,29 @@ class ArchiveStore(Rescue, Tombs, Vectors):
             self._search.retire(old[1], json.loads(old[2])["content"])
             self._row("DELETE FROM vector WHERE seq=?", old[0])
             self._row("INSERT OR IGNORE INTO pending VALUES (?)", old[0])
-        doc = old[1] if same else self._search.add(text)
-        values = (doc, core._fact_mark(text), memory.access_count, whole(memory.created_at),
+        doc = old[1] if same else self._search.add()
+        values = (doc, memory.access_count, whole(memory.created_at),
                   memory.source and whole(memory.source),
                   len(normalise(text)) > core.LONG_TEXT, entry, memory.id)
         if old:
-            self._row("UPDATE memory SET doc=?, mark=?, accesses=?, made=?, source=?, long=?, "
-                      "entry=? WHERE id=?", *values)
+            self._row("UPDATE memory SET doc=?, accesses=?, made=?, source=?, long=?, entry=? "
+                      "WHERE id=?", *values)
+            if not same:
+                self._row("UPDATE memory SET mark=x'' WHERE id=?", memory.id)
         else:
-            self._row("INSERT INTO memory (doc, mark, accesses, made, source, long, entry, id) "
-                      "VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *values)
+            seq = self._db().execute(
+                "INSERT INTO memory (doc, mark, accesses, made, source, long, entry, id) "
+                "VALUES (?, x'', ?, ?, ?, ?, ?, ?)", values).lastrowid
             if self.vector_kind():
-                self._row("INSERT INTO pending SELECT seq FROM memory WHERE id=?", memory.id)
+                self._row("INSERT INTO pending VALUES (?)", seq)
         self._search.names.clear()
         self._heat(doc, memory.access_count)
         if old and not same:
             self._cool(old[1])
-        self._set_tags(memory, old)
-
-    def _set_tags(self, memory: Memory, old: tuple | None) -> None:
-        before = old and json.loads(old[2])
-        if memory.tags or before and before.get("tags"):
-            seq = (old or self._row("SELECT seq FROM memory WHERE id=?", memory.id))[0]
+        if old:
+            seq = old[0]
             self._row("DELETE FROM tag WHERE seq=?", seq)
+        if memory.tags:
             at = _seconds(memory.created_at)
             self._db().executemany("INSERT OR IGNORE INTO tag VALUES (?, ?, ?)", (
                 (whole(tag), at, seq) for tag in core.tag_forms(memory.tags)))
@@ -528,8 +579,7 @@ class ArchiveStore(Rescue, Tombs, Vectors):
         """Take over what other processes wrote; costs one small query."""
         if self._connection is not None and self._is_void and self.path.exists():
             self._drop_connection()
-        with self._reading():
-            pass
+        self._refresh()
         if self._search.known_format != self._search.format:
             with self.transaction():               # brings the indexes up to this config
                 pass
@@ -541,13 +591,16 @@ class ArchiveStore(Rescue, Tombs, Vectors):
     @mended
     def revision(self) -> list:
         """Return what differs once the records have changed."""
-        return [*self._row("SELECT next, retired, changes FROM state")]
+        return [*self._row("SELECT next, retired, changes FROM counts")]
 
     def settle(self, *, rebuild: bool = False) -> None:
         """Bring what is fresh into the tables; *rebuild* makes every index anew."""
-        with self.transaction():
+        with self.transaction() if rebuild else contextlib.nullcontext():
             if rebuild:
                 self._index_all()
+        self._refresh()
+        self._catch_up()
+        with self.transaction():
             self._kinds.add("index")
             self._search.flush()
 
@@ -559,23 +612,19 @@ class ArchiveStore(Rescue, Tombs, Vectors):
             with contextlib.closing(connect(f"{uri_of(self.path)}?mode=ro")) as db:
                 said = [row for row, in db.execute("PRAGMA integrity_check(3)") if row != "ok"]
                 count, held = db.execute("SELECT (SELECT count(*) FROM memory), count "
-                                         "FROM state").fetchone()
+                                         "FROM counts").fetchone()
         except sqlite3.Error as problem:
             return [f"{FILE} cannot be read: {problem}"]
         return said + ([f"the indexes hold {held} memories of {count}"] if held != count else [])
 
     def _index_all(self) -> None:
+        """Empty the indexes; every document waits to be cut again."""
         self._kinds.add("index")
         self._search.clear()
-        total, done = self._row("SELECT count(*) FROM memory")[0], 0
-        self._row("UPDATE memory SET doc = -1 - seq")
-        for seq, entry in self._every_row():
-            text = json.loads(entry)["content"]
-            self._row("UPDATE memory SET doc=?, mark=? WHERE seq=?", self._search.add(text),
-                      core._fact_mark(text), seq)
-            done += 1
-            if self.progress and total > 500 and done % 100 == 0:
-                self.progress("indexing", done, total)
+        self._row("UPDATE memory SET doc = -1 - seq, mark = x''")
+        rows = self._db().execute("SELECT seq FROM memory ORDER BY seq").fetchall()
+        self._db().executemany("UPDATE memory SET doc=? WHERE seq=?", (
+            (self._search.add(), seq) for seq, in rows))
         self._hot = None
 
     def _every_row(self) -> Iterator[tuple[int, str]]:
@@ -607,7 +656,9 @@ class ArchiveStore(Rescue, Tombs, Vectors):
     def close(self) -> None:
         """Empty the log and close the file; it opens again when it is asked."""
         if self._connection is not None and not self._depth:
-            with contextlib.suppress(sqlite3.Error):
+            with contextlib.suppress(sqlite3.Error, Locked, StorageError):
+                if self._owes:
+                    self._catch_up()
                 if self._residue:
                     self._empty_log()
             self._drop_connection()

@@ -367,6 +367,7 @@ class Twins(_Fresh, core.DuplicateIndex):
         for doc, in self.tables.sql("SELECT doc FROM memory WHERE mark=? ORDER BY doc",
                                     (mark,)).fetchall():
             yield doc
+        yield from self.tables.loose_marks.get(mark, ())
 
     def containing(self, text: str) -> Iterator[int]:
         """Yield the documents that may contain *text*, which is normalised; none is missed."""
@@ -460,6 +461,8 @@ class Grams(_Fresh, core.SparseIndex):
         self.tables, self._roster = tables, _Roster(tables.names)
 
     def vector(self, doc: int) -> bytes:
+        if doc in self.tables.loose:
+            return self.tables.loose[doc]
         row = self.tables.sql("SELECT vector FROM gram WHERE doc=?", (doc,)).fetchone()
         return row[0] if row else core._vector_bytes({})
 

@@ -14,9 +14,13 @@ number of its own; a text that changes gets a new one, so a higher number is new
     sentence  the document of each sentence
     gram      document -> its local vector
     entity    (folded name, name, document)
-    state     the next number of a document and of a sentence, up to which they are in the
-              tables, count and sum of lengths, and how often a document was taken out: whoever
-              reads another number looks again
+    counts    the next number of a document and of a sentence, up to which they are in the
+              tables, up to which documents are cut into terms, count, sum of lengths of what is
+              cut, and how often a document was taken out: whoever reads another number looks again
+
+A large batch stores records alone: its documents wait uncut, from `cut` up to `next`, until
+somebody searches or the store is closed. Then `catch_up` brings them in a chunk at a time; a
+process that cannot write cuts them for itself, in memory.
 
 Removing a document takes it out of every list; nothing of it waits to be compacted.
 """
@@ -41,10 +45,11 @@ _CACHED = 6_000                      # bitmaps kept in memory, of up to 8 KB
 _NAMES = 20_000                      # ids kept in memory
 
 SCHEMA = """
-CREATE TABLE state (one INTEGER PRIMARY KEY CHECK (one = 1), next INTEGER, sentence INTEGER,
+CREATE TABLE counts (one INTEGER PRIMARY KEY CHECK (one = 1), next INTEGER, sentence INTEGER,
                     flushed INTEGER, flushed_sentence INTEGER, count INTEGER, total INTEGER,
-                    shortest INTEGER, retired INTEGER, format TEXT, changes INTEGER);
-INSERT INTO state VALUES (1, 0, 0, 0, 0, 0, 0, 4294967295, 0, '', 0);
+                    shortest INTEGER, retired INTEGER, format TEXT, changes INTEGER,
+                    cut INTEGER);
+INSERT INTO counts VALUES (1, 0, 0, 0, 0, 0, 0, 4294967295, 0, '', 0, 0);
 CREATE TABLE fresh (doc INTEGER PRIMARY KEY, terms BLOB NOT NULL, pairs BLOB NOT NULL,
                     claims BLOB NOT NULL, sentence INTEGER NOT NULL, sentences BLOB NOT NULL);
 CREATE TABLE claim (block INTEGER, hash INTEGER, doc INTEGER, PRIMARY KEY (block, hash, doc))
@@ -61,7 +66,7 @@ CREATE TABLE entity (fold TEXT, name TEXT, doc INTEGER, PRIMARY KEY (fold, name,
 """
 _TABLES = ("fresh", "word", "length", "slice", "gram", "entity", "claim", "sentence")
 _STATE = ("next", "sentence", "flushed", "flushed_sentence", "count", "total", "shortest",
-          "retired", "known_format", "changes")
+          "retired", "known_format", "changes", "cut")
 
 
 class SearchTables:
@@ -72,6 +77,7 @@ class SearchTables:
     BLOCK, SMALL = 65_536, 8_192     # documents; powers of two, the second divides the first
     TAIL = 1_024                     # documents that wait in `fresh` between two commits
     BULK = 8_192                     # … and inside one transaction
+    FEW = 256                        # documents that a commit may leave uncut: none up to here
 
     def __init__(self, db: Callable[[], sqlite3.Connection], how: Mapping[str, object]) -> None:
         self._db, self.how = db, how
@@ -91,7 +97,7 @@ class SearchTables:
     def forget(self) -> None:
         """Drop all that is held in memory, as after a rollback."""
         self.next = self.flushed = self.count = self.total = self.retired = 0
-        self.sentence = self.flushed_sentence = self.changes = 0
+        self.sentence = self.flushed_sentence = self.changes = self.cut = 0
         self.shortest, self.known_format = 1 << 32, ""
         self._bitmaps: OrderedDict[int, int] = OrderedDict()
         self._reset()
@@ -99,6 +105,8 @@ class SearchTables:
     def _reset(self) -> None:
         """Forget what lies in `fresh` and what hangs on how much is in the tables."""
         self._read_until = 0                       # documents of `fresh` below it are in memory
+        self.loose: dict[int, bytes] = {}          # what is cut in memory alone: local vectors
+        self.loose_marks: dict[bytes, list[int]] = {}
         self.tail: dict[int, Row] = {}
         self.tail_words: dict[bytes, list[int]] | None = None
         self.tail_pairs: dict[bytes, list[int]] = {}
@@ -107,12 +115,14 @@ class SearchTables:
             index.reset()
         self.names.clear()
 
-    def read(self) -> None:
+    def read(self, *, to_write: bool = False) -> None:
         """Take over what others have committed; one small query when there is nothing."""
         row = dict(zip(_STATE, self.sql("SELECT next, sentence, flushed, flushed_sentence, count, "
-                                        "total, shortest, retired, format, changes FROM state"
-                                        ).fetchone()))
-        if row["flushed"] != self.flushed or row["retired"] != self.retired:
+                                        "total, shortest, retired, format, changes, cut FROM "
+                                        "counts").fetchone()))
+        if self.loose and row["changes"] == self.changes and not to_write:
+            return
+        if row["flushed"] != self.flushed or row["retired"] != self.retired or self.loose:
             if row["retired"] != self.retired:
                 self._bitmaps.clear()
             self._forget_open_blocks()
@@ -121,10 +131,15 @@ class SearchTables:
             self.names.clear()
         vars(self).update(row)
         self.known_format = self.known_format or self.format
-        if self._read_until < self.next:
+        if self._read_until < self.cut:
             for doc, *row in self.sql("SELECT * FROM fresh WHERE doc >= ?", (self._read_until,)):
                 self._take(doc, Row(*row))
-            self._read_until = self.next
+            self._read_until = self.cut
+
+    @property
+    def behind(self) -> int:
+        """How many documents wait uncut; one that was removed meanwhile counts."""
+        return self.next - self.cut
 
     def _forget_open_blocks(self) -> None:
         """Drop the bitmaps of blocks that were not whole when they were read."""
@@ -166,40 +181,61 @@ class SearchTables:
         """Count the change and write the counters; the last statement before a commit."""
         self.changes += 1
         self.names.clear()
-        self.sql("UPDATE state SET next=?, sentence=?, flushed=?, flushed_sentence=?, count=?, "
-                 "total=?, shortest=?, retired=?, format=?, changes=?",
+        self.sql("UPDATE counts SET next=?, sentence=?, flushed=?, flushed_sentence=?, count=?, "
+                 "total=?, shortest=?, retired=?, format=?, changes=?, cut=?",
                  [getattr(self, name) for name in _STATE])
 
     # -- writing ------------------------------------------------------------
 
-    def add(self, text: str) -> int:
-        """Index a text; return its document number."""
-        doc, tokens = self.next, self.tokenize(text)
-        terms = "\n".join(tokens).encode(*UTF8)
+    def add(self) -> int:
+        """Return the number of a document to be; its record is stored under it, then it is cut."""
+        self.next += 1
+        self.count += 1
+        return self.next - 1
+
+    def catch_up(self, most: int | None = None, *, loosely: bool = False) -> None:
+        """Cut the documents that wait, or the first *most*; *loosely*: in memory alone."""
+        end = self.next if most is None else min(self.next, self.cut + most)
+        while self.cut < end:
+            rows = self.sql("SELECT doc, entry FROM memory WHERE doc >= ? AND doc < ? ORDER BY "
+                            "doc LIMIT ?", (self.cut, end, self.TAIL)).fetchall()
+            for doc, entry in rows:
+                self._cut(doc, json.loads(entry)["content"], loosely)
+            self.cut = self._read_until = rows[-1][0] + 1 if len(rows) == self.TAIL else end
+            if len(self.tail) >= self.BULK and not loosely:
+                self.flush()
+
+    def _cut(self, doc: int, text: str, loosely: bool) -> None:
+        tokens, mark = self.tokenize(text), core._fact_mark(text)
         size, buckets = core._pair_buckets(normalise(text), core.DuplicateIndex.WIDTH)
         pairs = array("H", (*buckets, core.DuplicateIndex.WIDTH + core._grade(size))).tobytes()
         vector = core._vector_bytes(self.grams.local.embed_query(text))
         claims, sentences = core._conflict_marks(text)
-        row = Row(terms, pairs, claims.tobytes(), self.sentence, _packed(sentences))
-        self.sql("INSERT INTO fresh VALUES (?, ?, ?, ?, ?, ?)", (doc, *row))
-        self.sql("INSERT INTO gram VALUES (?, ?)", (doc, vector))
-        self.next = self._read_until = doc + 1
-        self.sentence += len(sentences)
-        self.count, self.total = self.count + 1, self.total + len(tokens)
+        row = Row("\n".join(tokens).encode(*UTF8), pairs, claims.tobytes(), self.sentence,
+                  _packed(sentences))
+        self.sentence, self.total = self.sentence + len(sentences), self.total + len(tokens)
         self.shortest = min(self.shortest, len(tokens))
+        if loosely:
+            self.loose_marks.setdefault(mark, []).append(doc)
+            self.loose[doc] = vector
+        else:
+            self.sql("INSERT INTO fresh VALUES (?, ?, ?, ?, ?, ?)", (doc, *row))
+            self.sql("INSERT INTO gram VALUES (?, ?)", (doc, vector))
+            self.sql("UPDATE memory SET mark=? WHERE doc=?", (mark, doc))
         self._take(doc, row)
-        if len(self.tail) >= self.BULK:
-            self.flush()
-        return doc
 
     def retire(self, doc: int, text: str) -> None:
         """Take a document out of every list; *text* is what `add` was given for it."""
+        self.count, self.retired = self.count - 1, self.retired + 1
+        self.names.clear()
+        if doc >= self.cut:
+            return
         tokens = self.tokenize(text)
         if doc >= self.flushed:
             self.sql("DELETE FROM fresh WHERE doc = ?", (doc,))
         else:
             for term, tf in Counter(tokens).items():
-                self._cut(doc, term.encode(*UTF8), tf)
+                self._cut_term(doc, term.encode(*UTF8), tf)
             self._cut_length(doc)
             self._cut_bits(doc, text)
             self._cut_claims(doc, text)
@@ -207,9 +243,7 @@ class SearchTables:
                      "json_each(?))", (doc, core.to_json([name.casefold() for name, _ in
                                                           extract_entities(text)]).decode()))
         self.sql("DELETE FROM gram WHERE doc = ?", (doc,))
-        self.count, self.total = self.count - 1, self.total - len(tokens)
-        self.retired += 1
-        self.names.clear()
+        self.total -= len(tokens)
         self.words.shrink(doc)
         if doc in self.tail:
             for index in (self.twins, self.grams, self.claims):
@@ -226,7 +260,7 @@ class SearchTables:
             at = pairs[::2].index(doc) if doc in pairs[::2] else len(pairs)
             del pairs[2 * at:2 * at + 2]
 
-    def _cut(self, doc: int, term: bytes, tf: int) -> None:
+    def _cut_term(self, doc: int, term: bytes, tf: int) -> None:
         key = doc // self.BLOCK, term
         row = self.sql("SELECT docs, pairs FROM word WHERE block=? AND term=?", key).fetchone()
         if row is None:
@@ -290,12 +324,12 @@ class SearchTables:
             self._flush_claims()
             self._flush_entities()
             self.sql("DELETE FROM fresh")
-        for kind, end in ((TWINS, self.next), (GRAMS, self.next), (CLAIMS, self.sentence)):
+        for kind, end in ((TWINS, self.cut), (GRAMS, self.cut), (CLAIMS, self.sentence)):
             self._merge(kind, self.end_of(kind) // self.BLOCK, end // self.BLOCK)
         self._forget_open_blocks()
-        self.flushed, self.flushed_sentence = self.next, self.sentence
+        self.flushed, self.flushed_sentence = self.cut, self.sentence
         self._reset()
-        self._read_until = self.next
+        self._read_until = self.cut
 
     def _flush_claims(self) -> None:
         bits: dict[int, Sequence[int]] = {}
@@ -381,7 +415,7 @@ class SearchTables:
             for name, _ in extract_entities(text)))
 
     def clear(self) -> None:
-        """Empty every table, to be filled again by `add`."""
+        """Empty every table, to be filled again."""
         for table in _TABLES:
             self.sql(f"DELETE FROM {table}")
         retired, changes = self.retired, self.changes

@@ -58,6 +58,7 @@ def migrate(memory: HermesLite, to: str) -> Migrated:
     with source.transaction():
         source.refresh()
         target = _target(memory, to)
+        target.progress = source.progress
         try:
             resumed = _copy(source, target)
             vectors = _copy_vectors(source, target)

@@ -49,9 +49,11 @@ class Case(unittest.TestCase):
     def clock(self) -> datetime:
         return self.now
 
-    def small(self, *, block: int = 32, small: int = 8, tail: int = 6, bulk: int = 20) -> None:
+    def small(self, *, block: int = 32, small: int = 8, tail: int = 6, bulk: int = 20,
+              few: int = 2) -> None:
         """Make blocks small, so that a few texts fill several."""
-        for name, value in (("BLOCK", block), ("SMALL", small), ("BULK", bulk), ("TAIL", tail)):
+        for name, value in (("BLOCK", block), ("SMALL", small), ("BULK", bulk), ("TAIL", tail),
+                            ("FEW", few)):
             patch = mock.patch.object(SearchTables, name, value)
             patch.start()
             self.addCleanup(patch.stop)
@@ -237,7 +239,7 @@ class TestPromises(Case):
             for number in range(start, start + count):
                 store.put(Memory(f"mem_{number:04}", f"note {number} about 合同 {number * 7} and "
                                  f"the {THINGS[number % 5]}", created_at=core.iso(self.now),
-                                 extra={"unknown": [number]}))
+                                 tags=("odd",) * (number % 2), extra={"unknown": [number]}))
 
     def writer(self, root: Path, name: str, count: int) -> subprocess.Popen:
         return subprocess.Popen([sys.executable, "-c", WRITER, str(HOME), str(root), name,
@@ -282,6 +284,50 @@ class TestPromises(Case):
             self.assertEqual(store.search_vectors(vectorizer, vector, 9, accept=None),
                              fresh.search_vectors(vectorizer, vector, 9, accept=None))
             self.assertEqual(store.rivals(query), fresh.rivals(query))
+
+    def test_a_batch_is_stored_at_once_and_searched_when_asked(self) -> None:
+        self.small()
+        store = self.archive()
+        self.fill(store, 50)
+        store._drop_connection()                   # as after a kill: nothing was closed
+        other = self.archive()
+        self.assertEqual([*other.ids()], [f"mem_{n:04}" for n in range(50)])
+        self.assertEqual(len(other.tagged(["odd"])), 25)
+        self.assertEqual(other._row("SELECT cut FROM counts"), (0,))
+        self.check_indexes(other)
+        self.assertEqual(other._row("SELECT cut FROM counts"), (50,))
+        self.fill(other, 5, start=50)
+        other.close()                              # whoever left it uncut sees to it
+        self.assertEqual(self.archive()._row("SELECT cut FROM counts"), (55,))
+
+    def test_who_cannot_write_searches_what_a_batch_left_all_the_same(self) -> None:
+        self.small()
+        writer = self.archive()
+        self.fill(writer, 30)
+        with writer.transaction():
+            writer.remove("mem_0011", why="forgotten")
+            reader = self.archive()
+            reader.config["storage"]["lock_timeout_seconds"] = 0.01
+            for _ in range(2):
+                self.check_indexes(reader)
+                self.assertIn("mem_0011", reader.ids())
+        self.check_indexes(reader)
+        self.assertNotIn("mem_0011", reader.ids())
+        self.fill(reader, 1, start=30)             # from what was cut in memory to the file
+        self.check_indexes(reader)
+        self.check_indexes(writer)
+
+    def test_a_file_of_the_first_format_is_taken_over(self) -> None:
+        store = self.archive()
+        self.fill(store, 9)
+        store.close()
+        with contextlib.closing(sqlite3.connect(store.path)) as db:
+            db.executescript("CREATE TABLE state AS SELECT one, next, sentence, flushed, "
+                             "flushed_sentence, count, total, shortest, retired, format, changes "
+                             "FROM counts; DROP TABLE counts; PRAGMA user_version=1")
+        self.check_indexes(self.archive())
+        self.fill(self.archive(), 5, start=9)
+        self.check_indexes(self.archive())
 
     def test_two_processes_write_at_once_and_a_third_reads_what_both_wrote(self) -> None:
         reader = self.archive("a")
@@ -380,6 +426,7 @@ class TestPromises(Case):
         self.small()
         store = self.archive()
         self.fill(store, 70)
+        store.settle()
         with store.transaction():
             for memory_id in store.ids():
                 store.remove(memory_id, why="forgotten")
