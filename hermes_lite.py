@@ -68,7 +68,7 @@ import zlib
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta, timezone
 from itertools import accumulate, islice
@@ -2151,11 +2151,12 @@ class BitSlices:
         return self
 
 
-def _add_up(rows: list[int]) -> list[int]:
+def _add_up(*places: list[int]) -> list[int]:
     # Carry-save adders: three rows become their sum digit and a carry row for the next digit.
-    digits = []
-    while rows:
-        carries = []
+    # A row in the n-th of *places* counts 2 ** n.
+    digits, carries, left = [], [], [*places[::-1]]
+    while left or carries:
+        rows, carries = (left.pop() if left else []) + carries, []
         while len(rows) > 2:
             a, b, c = rows.pop(), rows.pop(), rows.pop()
             half = a ^ b
@@ -2164,8 +2165,7 @@ def _add_up(rows: list[int]) -> list[int]:
         if len(rows) == 2:
             carries.append(rows[0] & rows[1])
             rows = [rows[0] ^ rows[1]]
-        digits.append(rows[0])
-        rows = carries
+        digits.append(rows[0] if rows else 0)
     return digits
 
 
@@ -3409,6 +3409,9 @@ _SLIP_WEIGHT = 0.5    # of a word that is only spelled like the one asked for
 _MOST_SLIPS = 3       # words of a query that are looked up by their spelling
 _PRIOR = 50           # notes that `ceiling` adds, so that a small store knows rare from common
 _SLACK = 1 + 1e-9     # bounds are sums in another order; this covers their rounding
+_BOUND_STEPS = 511    # units into which the highest bound of a search is cut
+_LONG = 256           # documents of a list whose row is worth keeping
+_ROW_BYTES = 1 << 24  # kept of such rows
 _NONE = array("I")    # the list of a term that no note has; never changed
 _UTF8 = "utf-8", "surrogatepass"
 _BM25_MAGIC = b"hlbm25\x01" + sys.byteorder[:1].encode()   # count up when tokens or layout change
@@ -3496,6 +3499,10 @@ class BM25Index:
         # array costs 100 bytes more); None is not read from the base yet.
         self._lists: list[array[int] | int | None] = []
         self._more: dict[int, array[int]] = {}   # term number -> document, tf, ... for tf > 1
+        # (Term number, n up to 3) -> the documents that have it n times or more, as bits; kept of
+        # long lists that a search has read, followed by add and remove.
+        self._rows: dict[tuple[int, int], bytearray] = {}
+        self._most: dict[int, int] = {}          # term number -> no document has it more often
 
     def __len__(self) -> int:
         return len(self._docs)
@@ -3526,6 +3533,7 @@ class BM25Index:
                 self._list(number).append(doc)
             if tf > 1:
                 self._pairs(number).extend((doc, tf))
+            self._flip(number, doc, tf)
         self._docs[key] = doc
         self._keys.append(key)
         self._tokens[doc] = tokens
@@ -3551,7 +3559,41 @@ class BM25Index:
                 pairs = self._pairs(number)
                 at = 2 * bisect_left(pairs[::2], doc)
                 del pairs[at:at + 2]
+            self._flip(number, doc, tf)
         return True
+
+    def _flip(self, number: int, doc: int, tf: int) -> None:
+        """Let what is kept of a term follow its lists."""
+        if number in self._most:
+            self._most[number] = max(tf, self._most[number])
+        for times in range(1, min(tf, 3) + 1):
+            if row := self._rows.get((number, times)):
+                row.extend(bytes(max(0, doc // 8 + 1 - len(row))))
+                row[doc >> 3] ^= 1 << (doc & 7)
+
+    def row(self, number: int, times: int = 1) -> bytearray:
+        """The documents that have a term at least so many *times*, up to 3, as bits."""
+        row = self._rows.get((number, times))
+        if row is None:
+            docs = self._list(number) if times == 1 else _repeated(self._pairs(number), times)
+            row = _row_of(docs, len(self._keys))
+            if len(docs) >= _LONG:
+                self._rows[number, times] = row
+                if len(self._rows) * len(row) > _ROW_BYTES:
+                    del self._rows[next(iter(self._rows))]
+        row.extend(bytes(max(0, len(self._keys) // 8 + 1 - len(row))))
+        return row
+
+    def most(self, number: int) -> int:
+        """No document has the term more often."""
+        if number not in self._most:
+            self._most[number] = max(self._pairs(number)[1::2], default=1)
+        return self._most[number]
+
+    def tf(self, number: int, doc: int) -> int:
+        """How often *doc* has a term that it has more than once."""
+        pairs = self._pairs(number)
+        return pairs[2 * bisect_left(range(len(pairs) // 2), doc, key=lambda n: pairs[2 * n]) + 1]
 
     def search(self, query: str, k: int | None = None, *,
                accept: Callable[[str], bool] | None = None,
@@ -3771,6 +3813,26 @@ class BM25Index:
         return b"".join((_HEAD.pack(_BM25_MAGIC, zlib.crc32(body), *sizes)[:12], body))
 
 
+def _repeated(pairs: array[int], times: int) -> array[int]:
+    """The documents of (document, tf > 1) whose tf is at least *times*."""
+    return pairs[::2] if times < 3 else array("I", itertools.compress(
+        pairs[::2], map((times - 1).__lt__, pairs[1::2])))
+
+
+def _row_of(docs: Collection[int], size: int) -> bytearray:
+    """Documents below *size* as bits; a long list is laid out as bytes first, which is faster."""
+    if len(docs) * 32 < size:
+        row = bytearray(size // 8 + 1)
+        for doc in docs:
+            row[doc >> 3] |= 1 << (doc & 7)
+        return row
+    lanes = bytearray(size // 8 * 8 + 8)
+    for doc in docs:
+        lanes[doc] = 1
+    bits = sum(int.from_bytes(lanes[n::8], "little") << n for n in range(8))
+    return bytearray(bits.to_bytes(len(lanes) // 8, "little"))
+
+
 def _together(parts: Iterable[float]) -> float:
     """What several notes have of one term, the second and third counted less and less."""
     first, second, third = (*sorted(parts, reverse=True), 0.0, 0.0)[:3]
@@ -3818,14 +3880,7 @@ class _Parts(dict[int, float]):
 
     def __init__(self, k1: float, b: float, mean: float) -> None:
         self.k1, self.b, self.mean = k1, b, mean
-        self.more: dict[tuple[int, int], float] = {}
-
-    def gain(self, tf: int, length: int) -> float:
-        """By how much more than once found a term counts that is found *tf* times, kept."""
-        known = self.more.get((tf, length))
-        if known is None:
-            known = self.more[tf, length] = self.part(tf, length) / self[length] - 1
-        return known
+        self.more = functools.cache(self.part)
 
     def part(self, tf: int, length: int) -> float:
         norm = self.k1 * (1 - self.b + self.b * length / self.mean)
@@ -3838,22 +3893,16 @@ class _Parts(dict[int, float]):
 _parts = functools.lru_cache(8)(_Parts)      # the same table until the mean length changes
 
 
-def _shared(sums: Mapping[int, float], docs: array[int]) -> Iterable[int]:
-    """Return the notes of *sums* that are in an ascending list; the cost follows the fewer."""
-    if len(sums) * 10 > len(docs):
-        return sums.keys() & docs
-    return [doc for doc in sums if _place(docs, doc) >= 0]
-
-
 class _Find:
     """One search over the terms of a query; results are (score, document)."""
 
     def __init__(self, index: BM25Index, terms: list[_Term],
                  accept: Callable[[str], bool] | None, boost: Mapping[str, float]) -> None:
         self.index, self.terms, self.top = index, terms, max(boost.values(), default=1.0)
-        self.numbers = {term.number for term in terms}
         self.lengths = index._lengths
         self.parts = _parts(index.k1, index.b, index._total / len(index))
+        self.far = int(2 * self.parts.mean) + 1
+        self.row = functools.cache(index.row)
         self.factor = lambda doc: boost.get(index._keys[doc], 1.0)
         self.is_accepted = functools.cache(lambda doc: not accept or accept(index._keys[doc]))
 
@@ -3870,77 +3919,89 @@ class _Find:
                 if self.is_accepted(doc)]
 
     def best(self, k: int) -> list[tuple[float, int]]:
-        """MaxScore, a term at a time, rare ones first.  Once the k-th best note so far beats all
-        that the terms to come can give, no new note is let in; and once few notes are left, what
-        the last and longest lists add is counted in the notes instead."""
-        terms = sorted(self.terms, key=lambda term: -term.weight)
-        parts, lengths, shortest = self.parts, self.lengths, self.parts[self.index._shortest]
-        caps = [term.weight * (parts.part(max(term.pairs[1::2]), self.index._shortest)
-                               if term.pairs else shortest) for term in terms]
-        rests = [*accumulate(reversed(caps), initial=0.0)][::-1]    # the most that terms[i:] give
-        sums: dict[int, float] = {}
-        is_open, read, known, ask_at = True, 0, 0.0, 0.7 * rests[0]
-        for term, rest in zip((*terms, None), rests):
-            ahead = math.inf if term is None else len(term.docs)
-            if len(sums) >= k and ahead > 200 and (read > 2 * len(sums) or ahead > len(sums)):
-                read, good = 0, self.best_so_far(sums, k)    # it looks at each: not too often
-                if is_open and ahead > 100 * k and rest < ask_at and len(good) == k:
-                    known, ask_at = min(self.score(doc) for _, doc in good), 0.7 * rest
-                floor = max(known, good[-1][0] if len(good) == k else 0.0) / self.top / _SLACK
-                is_open = is_open and floor <= rest
-                if not is_open:
-                    sums = {doc: total for doc, total in sums.items() if total * shortest >= (
-                        floor - rest) and total * parts[lengths[doc]] >= floor - rest}
-            if term is None or (not is_open and len(sums) * 300 < ahead):
-                break
-            self.gather(term, sums, is_open)
-            read += ahead
-        return self.rescored(sums, rest, k)
+        """The *k* best, from the highest bounds down, as far as a bound reaches the k-th best.
 
-    def gather(self, term: _Term, sums: dict[int, float], is_open: bool) -> None:
-        """Add *term* to the sums; a sum times the part of its note is the score so far."""
-        weight, get, pairs, docs = term.weight, sums.get, term.pairs, term.pairs[::2]
-        if is_open:
-            for doc in term.docs:
-                sums[doc] = get(doc, 0.0) + weight
-            several = zip(docs, pairs[1::2])
-        else:
-            for doc in _shared(sums, term.docs):
-                sums[doc] += weight
-            several = ((doc, pairs[2 * bisect_left(docs, doc) + 1]) for doc in _shared(sums, docs))
-        lengths, known, gain = self.lengths, self.parts.more.get, self.parts.gain
-        for doc, tf in several:
-            more = known((tf, lengths[doc]))
-            sums[doc] += weight * (gain(tf, lengths[doc]) if more is None else more)
-
-    def best_so_far(self, sums: dict[int, float], k: int) -> list[tuple[float, int]]:
-        """The *k* accepted notes of the highest sums, best first; fewer when there are no more.
-
-        What they score in all, as `score` tells, is a floor that the k-th best surely reaches.
+        What each note reaches at most is counted for all notes at once; then those that reach
+        *level* are scored, those that reach a lower one, and so on.
         """
-        parts, lengths, take = self.parts, self.lengths, 4 * k
-        while True:
-            least = heapq.nlargest(take, sums.values())[-1]
-            some = sorted(((total * parts[lengths[doc]], doc)
-                           for doc, total in sums.items() if total >= least), reverse=True)
-            good = [*islice((row for row in some if self.is_accepted(row[1])), k)]
-            if len(good) == k or take >= len(sums):
-                return good
-            take *= 8
-
-    def rescored(self, sums: dict[int, float], rest: float, k: int) -> list[tuple[float, int]]:
-        """The best *k* with their exact scores, reading the highest bounds first."""
+        digits, unit = self.bounds()
+        some = functools.reduce(operator.or_, digits)
+        level = 0                                  # the highest that k notes reach
+        for digit in range(len(digits) - 1, -1, -1):
+            if _reach(digits, level | 1 << digit, some).bit_count() >= k:
+                level |= 1 << digit
         best: list[tuple[float, int]] = []
-        bounds = (((total * self.parts[self.lengths[doc]] + rest) * self.factor(doc), doc)
-                  for doc, total in sums.items())
-        for bound, doc in sorted(bounds, reverse=True):
-            if len(best) == k and bound * _SLACK < best[0][0]:
-                break
-            if self.is_accepted(doc):
-                heapq.heappush(best, (self.score(doc) * self.factor(doc), doc))
-                if len(best) > k:
-                    heapq.heappop(best)
-        return best
+        most, done = sum(1 << digit for digit in range(len(digits))), 0
+        highest = self.parts[min(self.index._shortest, self.far)] * self.top * _SLACK
+        while True:
+            level = max(1, level)
+            ring = _reach(digits, level, some)
+            self.take([*_documents(ring & ~done)], most * unit * self.top * _SLACK, best, k)
+            least = best[0][0] / unit / highest if len(best) == k else 0.0
+            if level == 1 or level < least + 1:
+                return best
+            done, most = ring, level - 1
+            level = max(math.ceil(least), min(level - 1, level * 9 // 10 if least else level // 2))
+
+    def bounds(self) -> tuple[list[int], float]:
+        """Binary digits of the units that each note reaches at most, and what a unit is worth.
+
+        It is worth that times the part of the note's length; a term found several times counts
+        what it counts most, in a long note. The part of a longer one than `far` counts as that.
+        """
+        shares = []
+        for term in self.terms:
+            most = self.index.most(term.number)
+            one, two, more = (self.parts.more(tf, self.far) / self.parts[self.far]
+                              for tf in (1, min(most, 2), most))
+            shares += [(term.weight * step, self.row(term.number, times)) for times, step in (
+                (1, one), (2, two - one), (3, more - two)) if step]
+        unit = sum(weight for weight, _ in shares) / _BOUND_STEPS
+        places: list[list[int]] = [[] for _ in range(_BOUND_STEPS.bit_length() + 1)]
+        for weight, row in shares:
+            bits = int.from_bytes(row, "little")
+            for digit, rows in enumerate(places):
+                if math.ceil(weight / unit) >> digit & 1:
+                    rows.append(bits)
+        return _add_up(*places), unit
+
+    def take(self, docs: list[int], bound: float, best: list[tuple[float, int]], k: int) -> None:
+        """Bring notes of at most *bound*, times the part of their length, among the *best*."""
+        lengths, parts, far = self.lengths, self.parts, self.far
+        if len(docs) > _LONG:
+            docs.sort(key=lengths.__getitem__)     # the shortest ones may score the most
+        for at in range(0, len(docs), _LONG):
+            some = docs[at:at + _LONG]
+            if len(best) == k:
+                least = best[0][0] / bound
+                if parts[min(lengths[some[0]], far)] < least and len(docs) > _LONG:
+                    return
+                some = [doc for doc in some if parts[min(lengths[doc], far)] >= least]
+            for row in zip(self.scores(some), some):
+                if (len(best) < k or row > best[0]) and self.is_accepted(row[1]):
+                    (heapq.heappush if len(best) < k else heapq.heapreplace)(best, row)
+
+    def scores(self, docs: list[int]) -> list[float]:
+        """The exact scores, summed in the order of `all`, to the same last bit."""
+        parts, lengths = self.parts, self.lengths
+        scores, places = [0.0] * len(docs), [(doc >> 3, 1 << (doc & 7)) for doc in docs]
+        part = [parts[lengths[doc]] for doc in docs]
+        for term in self.terms:
+            row, weight = self.row(term.number), term.weight
+            found = [at for at, (byte, bit) in enumerate(places) if row[byte] & bit]
+            if self.index.most(term.number) == 1:
+                for at in found:
+                    scores[at] += weight * part[at]
+                continue
+            two, three = self.row(term.number, 2), self.row(term.number, 3)
+            for at in found:
+                byte, bit = places[at]
+                if not two[byte] & bit:
+                    scores[at] += weight * part[at]
+                else:
+                    tf = self.index.tf(term.number, docs[at]) if three[byte] & bit else 2
+                    scores[at] += weight * parts.more(tf, lengths[docs[at]])
+        return [score * self.factor(doc) for score, doc in zip(scores, docs)]
 
     def parts_of(self, docs: Iterable[int]) -> dict[int, list[float]]:
         """What each term of the query gives to the score of some notes, from the lists."""
@@ -3954,14 +4015,6 @@ class _Find:
                     tf = term.pairs[2 * at + 1] if at >= 0 else 1
                 row.append(term.weight * self.parts.part(tf, self.lengths[doc]) if tf else 0.0)
         return found
-
-    def score(self, doc: int) -> float:
-        counts = Counter(filter(self.numbers.__contains__, self.index._tokens_of(doc)))
-        score = 0.0                          # summed in the order of `all`, to the same last bit
-        for term in self.terms:
-            if term.number in counts:
-                score += term.weight * self.parts.part(counts[term.number], self.lengths[doc])
-        return score
 
 
 BM25Index._finder = _Find                    # an index whose lists lie elsewhere has its own

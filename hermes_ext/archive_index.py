@@ -122,19 +122,19 @@ class TermList:
 
     @functools.cached_property
     def all(self) -> array[int]:
-        return self._joined(0, self.tail)
+        return self.saved(0) + array("I", self.tail)
 
     @functools.cached_property
     def pairs(self) -> array[int]:
-        return self._joined(1, self.tail_pairs)
+        return self.saved(1) + array("I", self.tail_pairs)
+
+    def saved(self, which: int) -> array[int]:
+        """Return the documents (0), or the pairs (1), of all blocks."""
+        return array("I", b"".join(memoryview(self.block(block)[which]) for block in self.sizes))
 
     @property
     def repeats(self) -> bool:
         return bool(self.tail_pairs) or any(pairs for _, pairs in self.sizes.values())
-
-    def _joined(self, which: int, tail: list[int]) -> array[int]:
-        parts = [self.block(block)[which] for block in self.sizes]
-        return array("I", b"".join([*map(memoryview, parts), array("I", tail).tobytes()]))
 
     def tf(self, doc: int) -> int:
         """Return how often the term stands in *doc*."""
@@ -173,32 +173,13 @@ class _TermPairs:
 
 
 class _Search(core._Find):
-    """The core's search; where few notes are left, a list is asked for them instead of read."""
+    """The core's search; boosts go by document."""
 
     def __init__(self, index: Words, terms: list, accept: Callable[[str], bool] | None,
                  boost: Mapping[int, float]) -> None:
         super().__init__(index, terms, accept, {})
         self.top = max(boost.values(), default=1.0)
         self.factor = lambda doc: boost.get(doc, 1.0)
-
-    def gather(self, term: core._Term, sums: dict[int, float], is_open: bool) -> None:
-        if is_open or len(sums) * 64 > len(term.docs):
-            super().gather(term, sums, is_open)
-            return
-        for doc in sums:
-            if tf := term.docs.tf(doc):
-                sums[doc] += term.weight * self.ratio(doc, tf)
-
-    def ratio(self, doc: int, tf: int) -> float:
-        length = self.lengths[doc]
-        return self.parts.part(tf, length) / self.parts[length]
-
-    def score(self, doc: int) -> float:
-        length, score = self.lengths[doc], 0.0
-        for term in self.terms:
-            if tf := term.docs.tf(doc):
-                score += term.weight * self.parts.part(tf, length)
-        return score
 
     def parts_of(self, docs: Iterable[int]) -> dict[int, list[float]]:
         return {doc: [term.weight * self.parts.part(tf, self.lengths[doc])
@@ -290,6 +271,32 @@ class Words(BM25Index):
 
     def _pairs(self, number: str) -> _TermPairs:
         return _TermPairs(self._held[number])
+
+    def row(self, number: str, times: int = 1) -> bytearray:
+        """The documents that have a term, as the core does; what lies in the tables is kept."""
+        tables, held = self.tables, self._held[number]
+        row = tables.rows.get((number, times))
+        if row is None:
+            docs = held.saved(0) if times == 1 else core._repeated(held.saved(1), times)
+            row = core._row_of(docs, tables.flushed)
+            if len(docs) >= core._LONG:
+                tables.keep_row(number, times, row)
+        row = row + bytes(tables.next // 8 + 1 - len(row))
+        for doc in held.tail if times == 1 else core._repeated(
+                array("I", held.tail_pairs), times):
+            row[doc >> 3] |= 1 << (doc & 7)
+        return row
+
+    def most(self, number: str) -> int:
+        """No document has the term more often."""
+        held, known = self._held[number], self.tables.most
+        if number not in known:
+            known[number] = max(held.saved(1)[1::2], default=1)
+        return max(known[number], *held.tail_pairs[1::2], 1)
+
+    def tf(self, number: str, doc: int) -> int:
+        """How often *doc* has a term."""
+        return self._held[number].tf(doc)
 
     def _is_alive(self, doc: int) -> bool:
         return doc in self.tables.names.known

@@ -43,6 +43,7 @@ __all__ = ["Graph", "SCHEMA", "SearchTables"]
 _ROWS = 4_096                        # more than the bitmaps of one kind
 _CACHED = 6_000                      # bitmaps kept in memory, of up to 8 KB
 _NAMES = 20_000                      # ids kept in memory
+_ROW_BYTES = 1 << 26                 # rows of terms kept in memory
 
 SCHEMA = """
 CREATE TABLE counts (one INTEGER PRIMARY KEY CHECK (one = 1), next INTEGER, sentence INTEGER,
@@ -111,6 +112,10 @@ class SearchTables:
         self.tail_words: dict[bytes, list[int]] | None = None
         self.tail_pairs: dict[bytes, list[int]] = {}
         self.words._lengths = None
+        # (Term, n up to 3) -> the documents in the tables that have it n times or more, as bits;
+        # term -> no document in the tables has it more often. Of what searches have asked for.
+        self.rows: OrderedDict[tuple[str, int], bytearray] = OrderedDict()
+        self.most: dict[str, int] = {}
         for index in (self.twins, self.grams, self.claims):
             index.reset()
         self.names.clear()
@@ -236,6 +241,9 @@ class SearchTables:
         else:
             for term, tf in Counter(tokens).items():
                 self._cut_term(doc, term.encode(*UTF8), tf)
+                for times in range(1, min(tf, 3) + 1):
+                    if row := self.rows.get((term, times)):
+                        row[doc >> 3] ^= 1 << (doc & 7)
             self._cut_length(doc)
             self._cut_bits(doc, text)
             self._cut_claims(doc, text)
@@ -423,6 +431,12 @@ class SearchTables:
         self.retired, self.changes, self.known_format = retired + 1, changes, self.format
 
     # -- reading ------------------------------------------------------------
+
+    def keep_row(self, term: str, times: int, row: bytearray) -> None:
+        """Keep a row for the next search; the oldest makes room."""
+        self.rows[term, times] = row
+        while len(self.rows) * len(row) > _ROW_BYTES:
+            self.rows.popitem(last=False)
 
     def texts(self, docs: Iterable[int]) -> dict[int, str]:
         """Return the texts of some documents."""
