@@ -2434,7 +2434,7 @@ def _canonical(raw: str) -> str:
     word = raw.casefold()
     if word[0] in "零〇一二三四五六七八九十百千万亿两":
         return _chinese_number(word) if len(word) < 20 else word
-    if not word[-1].isalnum():
+    if not (word[-1].isalnum() or raw[-1].isalnum()):          # İ folds to an i and a dot
         return word if word in "%#@" or unicodedata.category(word) in ("Sm", "Sc", "So") else ""
     if _compiled(r"\d{1,3}(,\d{3})+(\.\d+)?").fullmatch(word):
         return word.replace(",", "")
