@@ -1952,12 +1952,14 @@ def normalise(text: str) -> str:
     NFKC (so half-width katakana too), casefold, zero-width and direction marks dropped, runs of
     white space one blank. Applying it twice changes nothing. Linear; ASCII takes a short way.
     """
-    if not text.isascii():
-        text = _unicode(_unicode(text).casefold())
-    return " ".join(text.casefold().split())
+    folded = _unicode(text).casefold()
+    return " ".join(_unicode(folded).casefold().split())
 
 
+@functools.lru_cache(maxsize=8)     # one text is asked for by several, one after another
 def _unicode(text: str) -> str:
+    if text.isascii():
+        return text
     unseen = "[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufe00-\ufe0f\ufeff]"
     return unicodedata.normalize("NFKC", _compiled(unseen).sub("", text))
 
@@ -2419,14 +2421,17 @@ def facts(text: str) -> tuple[str, ...]:
 
 def _read_words(text: str) -> list[tuple[str, str]]:
     """Return (canonical word, word as written) for each word that says something."""
-    text = _compiled(r"(?i)n['’]t\b|(?<=can)not\b").sub(" not", _unicode(text))
-    text = _compiled(r"(?i)(?<=\w)['’](?:s|re|m)\b").sub("", text)
+    text = _unicode(text)
+    if "'" in text or "’" in text or "cannot" in text.lower():
+        text = _compiled(r"(?i)n['’]t\b|(?<=can)not\b").sub(" not", text)
+        text = _compiled(r"(?i)(?<=\w)['’](?:s|re|m)\b").sub("", text)
     found = _compiled(_FACT).findall(text)
     return [pair for pair in zip(map(_canonical, found), found) if pair[0]]
 
 
-_FACT = (r"(?:(?<![^\s(:=])-)?\d+(?:[.:,/-]\d+)*|[零〇一二三四五六七八九十百千万亿两]+"
-         f"|使用|采用|星期|礼拜|非常|已经|[{_CJK}]|[^\\W\\d_{_CJK}]+|[^\\w\\s]")
+# What is most common stands first; a character begins at most one of these, but for 使用 and such.
+_FACT = (f"[^\\W\\d_{_CJK}]+|[零〇一二三四五六七八九十百千万亿两]+|使用|采用|星期|礼拜|非常|已经|[{_CJK}]"
+         r"|(?:(?<![^\s(:=])-)?\d+(?:[.:,/-]\d+)*|[^\w\s]")
 
 
 @functools.lru_cache(maxsize=20_000)
