@@ -2530,7 +2530,12 @@ def _fact_mark(text: str) -> bytes:
 
 @functools.lru_cache(maxsize=4)
 def _outlines(text: str) -> list[bytes]:
-    return [_outline(word).encode("utf8", "replace") for word in facts(text)]
+    return [*map(_outline_bytes, facts(text))]
+
+
+@functools.lru_cache(maxsize=20_000)
+def _outline_bytes(word: str) -> bytes:
+    return _outline(word).encode("utf8", "replace")
 
 
 @functools.cache
@@ -2932,24 +2937,13 @@ def _halves(text: str, *, apart: int = 0) -> set[int]:
     They are kept with its own length in words and asked for with all lengths at most *apart*
     away. Where two words at one place differ, one of the halves without two words is the same.
     """
-    ends, found = _runs(text), set()
-    count = len(ends[0]) - 1
-    for length in range(max(1, count - apart), count + apart + 1):
+    words, found = _outlines(text), set()
+    for length in range(max(1, len(words) - apart), len(words) + apart + 1):
         same = (length - 1) // 2
-        if same <= count:
-            found.update(zlib.crc32(b"%d" % length, side[same]) for side in ends)
+        if same <= len(words):
+            found.add(zlib.crc32(b"".join([*words[:same], b"%d" % length]), 1))
+            found.add(zlib.crc32(b"".join([*words[:-same - 1:-1], b"%d" % length]), 2))
     return found
-
-
-@functools.lru_cache(maxsize=4)
-def _runs(text: str) -> tuple[list[int], list[int]]:
-    """Return hashes of the first 0, 1, 2, ... words of a text, and of its last."""
-    fore, back, words = [1], [2], _outlines(text)
-    for word in words:
-        fore.append(zlib.crc32(word, fore[-1]))
-    for word in reversed(words):
-        back.append(zlib.crc32(word, back[-1]))
-    return fore, back
 
 
 def _values_tag(one: _Statement) -> str:
@@ -2997,18 +2991,26 @@ def _chains(tag: int, words: Iterable[str], known: _Hashes, *, inside: bool = Fa
 
 def _ranked(words: Iterable[str]) -> list[bytes]:
     """Return words as bytes in a fixed order, the long ones first: they are rarer."""
-    data = [word.encode("utf8", "surrogatepass") for word in words]
-    return sorted(data, key=lambda word: (-len(word), zlib.crc32(word), word))
+    return [data for *_, data in sorted(map(_rank, words))]
+
+
+@functools.lru_cache(maxsize=20_000)
+def _rank(word: str) -> tuple[int, int, bytes]:
+    data = word.encode("utf8", "surrogatepass")
+    return -len(data), zlib.crc32(data), data
 
 
 def _word_buckets(words: Iterable[str], width: int, *, asked: bool = False) -> set[int]:
     """Return buckets such that whoever has each asked word, or it inside another, has all."""
-    parts: set[str] = set()
-    for word in words:
-        if len(word) < 4 or not asked:
-            parts.add(word)
-        parts.update(f"~{word[at:at + 3]}" for at in range(len(word) - 2) if len(word) > 3)
-    return {zlib.crc32(part.encode("utf8", "surrogatepass")) % width for part in parts}
+    return {part % width for word in words for part in _word_parts(word, asked)}
+
+
+@functools.lru_cache(maxsize=8_192)
+def _word_parts(word: str, asked: bool) -> list[int]:
+    parts = [f"~{word[at:at + 3]}" for at in range(len(word) - 2)] if len(word) > 3 else []
+    if len(word) < 4 or not asked:
+        parts.append(word)
+    return [zlib.crc32(part.encode("utf8", "surrogatepass")) for part in parts]
 
 
 # =============================================================================
