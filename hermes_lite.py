@@ -2549,28 +2549,29 @@ def _negations() -> frozenset[str]:
 _NAME = r"([A-Za-z0-9_\-.]+)"
 _THING = r"(?:(?:the|an?|any|our)\s+)?(\w[\w.+#-]*(?:[ ]\w[\w.+#-]*){0,2})"
 _WORD = r"(?:(?:den|die|das|der|ein\w*|unser\w*)\s+)?(?<![\w.+#-])(\w[\w.+#-]*)"
+# Of the words between « and » each match has one, from its first letter: see `_stems`.
 _GIVEN_UP = (
-    r"(?:放弃|不再|不用|不使用|不采用|不选用|不选择|弃用|停用|禁用|反对|拒绝|移除|取消|停止|淘汰|别用|不要|"
-    r"而不是)"
+    r"«放弃|不再|不用|不使用|不采用|不选用|不选择|弃用|停用|禁用|反对|拒绝|移除|取消|停止|淘汰|别用|不要|"
+    r"而不是»"
     r"\s*(?:使用|采用|选用|用)?\s*(?:了|的)?\s*" + _NAME,
-    r"从\s*" + _NAME + r"\s*(?=切换到|迁移到|换到|换成|改用)",
-    r"(?:\b(?:not|never|no longer|stop(?:s|ped)?|quit)|n['’]t)\s+(?:us(?:e|es|ed|ing)|"
-    r"adopt\w*|choos\w+|rely(?:ing)? on)\s+" + _THING,
-    r"\b(?:drop(?:s|ped|ping)?|avoid(?:s|ed|ing)?|abandon\w*|reject\w*|deprecat\w+|"
-    r"get(?:ting)? rid of|instead of|rather than)\s+" + _THING,
-    r"\b(?:migrat|switch|mov)\w* (?:away )?(?:off|from)(?: of)?\s+" + _WORD,
-    _WORD + r"\s+(?:is|was|has been)\s+(?:no longer used|dropped|deprecated|abandoned|retired)",
-    r"\b(?:verwend|nutz|benutz|setz)\w*\s+(?:auf\s+)?" + _WORD + r"\s+(?:\w+\s+)?nicht\b",
-    r"\b(?:verwend|nutz|benutz)\w*\s+(?:nicht(?: mehr)?|kein\w*|nie\w*)\s+" + _WORD,
-    r"\b(?:verzicht\w*|nicht mehr) auf\s+" + _WORD, r"\b(?:statt|anstelle von)\s+" + _WORD,
-    _WORD + r"\s+(?:wurde|wird|ist)\s+(?:\w+\s+)?(?:abgelöst|abgeschafft|entfernt|ersetzt)")
+    r"«从»\s*" + _NAME + r"\s*(?=切换到|迁移到|换到|换成|改用)",
+    r"(?:\b(?:not|never|no longer|stop(?:s|ped)?|quit)|n['’]t)\s+«use[sd]?|using|"
+    r"adopt\w*|choos\w+|rely(?:ing)? on»\s+" + _THING,
+    r"\b«drop(?:s|ped|ping)?|avoid(?:s|ed|ing)?|abandon\w*|reject\w*|deprecat\w+|"
+    r"get(?:ting)? rid of|instead of|rather than»\s+" + _THING,
+    r"\b«migrat|switch|mov»\w* (?:away )?(?:off|from)(?: of)?\s+" + _WORD,
+    _WORD + r"\s+(?:is|was|has been)\s+«no longer used|dropped|deprecated|abandoned|retired»",
+    r"\b«verwend|nutz|benutz|setz»\w*\s+(?:auf\s+)?" + _WORD + r"\s+(?:\w+\s+)?nicht\b",
+    r"\b«verwend|nutz|benutz»\w*\s+(?:nicht(?: mehr)?|kein\w*|nie\w*)\s+" + _WORD,
+    r"\b«verzicht\w*|nicht mehr» auf\s+" + _WORD, r"\b«statt|anstelle von»\s+" + _WORD,
+    _WORD + r"\s+(?:wurde|wird|ist)\s+(?:\w+\s+)?«abgelöst|abgeschafft|entfernt|ersetzt»")
 _TAKEN_UP = (
-    r"(?:决定|选择|采用|使用|选用|切换到|迁移到|换到|换成|用)\s*(?:使用|采用|用)?\s*(?:了|的)?\s*" + _NAME,
-    r"(?:\b(?:us(?:e|es|ing)|adopt(?:s|ed|ing)?|cho(?:oses?|sen?|osing)|pick(?:s|ed)|"
-    r"prefer(?:s|red)?|go(?:es|ing)? with|rel(?:y|ies) on|(?:switch|migrat|mov|chang)\w* to)|"
-    r"(?<=\0) to)\s+" + _THING,
-    r"\b(?:verwend|nutz|benutz)\w*\s+(?:jetzt |nun )?" + _WORD,
-    r"\b(?:setz\w*(?: jetzt| nun)? auf|(?:wechsel\w*|umgestiegen|migrier\w*) (?:zu|auf))\s+"
+    r"«决定|选择|采用|使用|选用|切换到|迁移到|换到|换成|用»\s*(?:使用|采用|用)?\s*(?:了|的)?\s*" + _NAME,
+    r"(?:\b«uses?|using|adopt(?:s|ed|ing)?|chooses?|choosing|chosen?|pick(?:s|ed)|"
+    r"prefer(?:s|red)?|go(?:es|ing)? with|relies on|rely on|switch\w* to|migrat\w* to|mov\w* to|"
+    r"chang\w* to»|(?<=«" "\0" r"») to)\s+" + _THING,
+    r"\b«verwend|nutz|benutz»\w*\s+(?:jetzt |nun )?" + _WORD,
+    r"\b(?:«setz»\w*(?: jetzt| nun)? auf|«wechsel\w*|umgestiegen|migrier\w*» (?:zu|auf))\s+"
     + _WORD)
 _NOBODY = frozenset(
     "we i you it they he she and but our my team project user users company wir ich sie und man "
@@ -2632,24 +2633,51 @@ def _statements(text: str) -> list[str]:
 @functools.lru_cache(maxsize=4_096)
 def _claims(text: str) -> list[tuple[str, int, tuple[str, ...], dict[str, str]]]:
     """Return (entity, +1 or -1, words of the subject, places by preposition) in text order."""
-    claims = []
-    for at, sentence in enumerate(_statements(text)):
-        def note(match: re.Match, sign: int, whole: str) -> str:
-            entity = _entity(match[1])
-            if not entity:
-                return match[0]
-            before = _compiled("[,，:]").split(whole[:match.start()])[-1].casefold()
-            after = _compiled(r"\W*\b(in|for|on|für|im|bei)\s+(?:the |our |der )?(\w+)").match(
-                whole, match.start(1) + len(entity))
-            scope = {after[1].casefold(): after[2].casefold()} if after else {}
-            claims.append((at, match.start(), entity, sign, _subject(before), scope))
-            return "\0".rjust(len(match[0]))     # claimed; what follows keeps its place
-        for sign, patterns in ((-1, _GIVEN_UP), (1, _TAKEN_UP)):
-            for source in patterns:
-                whole = sentence
-                sentence = _compiled(source, re.I).sub(
-                    lambda match: note(match, sign, whole), whole)
+    claims, sentences = [], _statements(text)
+
+    def note(at: int, sign: int, match: re.Match) -> str:
+        entity, whole = _entity(match[1]), match.string
+        if not entity:
+            return match[0]
+        before = _compiled("[,，:]").split(whole[:match.start()])[-1].casefold()
+        after = _compiled(r"\W*\b(in|for|on|für|im|bei)\s+(?:the |our |der )?(\w+)").match(
+            whole, match.start(1) + len(entity))
+        scope = {after[1].casefold(): after[2].casefold()} if after else {}
+        claims.append((at, match.start(), entity, sign, _subject(before), scope))
+        return "\0".rjust(len(match[0]))     # claimed; what follows keeps its place
+    low = _lowered(sentences)
+    for sign, patterns in ((-1, _GIVEN_UP), (1, _TAKEN_UP)):
+        for source in patterns:
+            if _may_match(source, low):
+                pattern = _compiled(source.translate(_AS_GROUP), re.I)
+                sentences = [pattern.sub(functools.partial(note, at, sign), sentence)
+                             for at, sentence in enumerate(sentences)]
+                low = _lowered(sentences)
     return [claim[2:] for claim in sorted(claims, key=lambda claim: claim[:2])]
+
+
+_AS_GROUP = {ord("«"): "(?:", ord("»"): ")"}
+
+
+def _lowered(sentences: list[str]) -> str:
+    # As `re.I` compares after NFKC: to it, İ and ı are an i.
+    return "\n".join(sentences).replace("İ", "i").replace("ı", "i").lower()
+
+
+def _may_match(source: str, low: str) -> bool:
+    """Say whether a pattern may match in a lower-case text: False is sure, and soon found."""
+    for stem in _stems(source):
+        if stem in low:
+            return True
+    return False
+
+
+@functools.cache
+def _stems(source: str) -> tuple[str, ...]:
+    """Return how the words between « and » begin: before any sign of a pattern in them."""
+    words = "|".join(re.findall("«(.*?)»", source))
+    words = re.sub(r"\(\?:[^()]*\)", ".", words)
+    return tuple(re.findall(r"(?:^|\|)([\w \0]*)(?![?*{])", words))
 
 
 def _entity(found: str) -> str:
