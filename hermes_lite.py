@@ -2350,11 +2350,11 @@ def _pair_buckets(text: str, width: int) -> tuple[int, set[int]]:
     if len(text) > LONG_TEXT:
         sample = _sample(text)
         return max(1, len(sample)), {number % width for number in sample}
-    seen: dict[tuple[str, str], int] = {}
-    buckets = set()
-    for pair in zip(text, text[1:]):
-        seen[pair] = nth = seen.get(pair, 0) + 1
-        mixed = ord(pair[0]) * 0x9E3779B1 + ord(pair[1]) * 0x85EBCA77 + nth * 0xC2B2AE3D
+    seen: dict[int, int] = {}           # the n-th "ab" is another one than the first
+    buckets, codes = set(), [*map(ord, text)]
+    for a, b in zip(codes, codes[1:]):
+        pair = a * 0x9E3779B1 + b * 0x85EBCA77          # no two pairs have the same
+        seen[pair] = mixed = seen.get(pair, pair) + 0xC2B2AE3D
         buckets.add((mixed >> 13) % width)
     return max(1, len(text)), buckets
 
@@ -2416,17 +2416,21 @@ def facts(text: str) -> tuple[str, ...]:
     CJK characters, and signs with a meaning (%, €, +, <). Case, width, spacing, punctuation,
     articles, particles like 了 and prepositions of place are left out. Linear.
     """
-    return tuple(word for word, _ in _read_words(text))
+    return tuple(filter(None, map(_canonical, _written_words(text))))
 
 
 def _read_words(text: str) -> list[tuple[str, str]]:
     """Return (canonical word, word as written) for each word that says something."""
+    found = _written_words(text)
+    return [pair for pair in zip(map(_canonical, found), found) if pair[0]]
+
+
+def _written_words(text: str) -> list[str]:
     text = _unicode(text)
     if "'" in text or "’" in text or "cannot" in text.lower():
         text = _compiled(r"(?i)n['’]t\b|(?<=can)not\b").sub(" not", text)
         text = _compiled(r"(?i)(?<=\w)['’](?:s|re|m)\b").sub("", text)
-    found = _compiled(_FACT).findall(text)
-    return [pair for pair in zip(map(_canonical, found), found) if pair[0]]
+    return _compiled(_FACT).findall(text)
 
 
 # What is most common stands first; a character begins at most one of these, but for 使用 and such.
@@ -2705,10 +2709,10 @@ _MONTH = (
     r"(?:jan(?:uary?|uar)?|feb(?:ruary?|ruar)?|mar(?:ch)?|märz|apr(?:il)?|may|mai|june?|juni|"
     r"july?|juli|aug(?:ust)?|sept?(?:ember)?|o[ck]t(?:ober)?|nov(?:ember)?|de[cz](?:ember)?)")
 _DATE = (
-    rf"\b{_MONTH}\.? \d{{1,2}}(?:st|nd|rd|th)?\b|\b\d{{1,2}}(?:st|nd|rd|th|\.)? {_MONTH}\b|"
-    r"\d{1,2} ?月 ?\d{1,2} ?[日号]|(?:周|星期)[一二三四五六日天]|\d{4}-\d\d?-\d\d?|"
-    r"\b(?:mon|tues|wednes|thurs|fri|satur|sun)days?\b|"
-    r"\b(?:mon|diens|donners|frei|sams|sonn)tags?\b|\bmittwochs?\b")
+    rf"\b(?:{_MONTH}\.? \d{{1,2}}(?:st|nd|rd|th)?|\d{{1,2}}(?:st|nd|rd|th|\.)? {_MONTH}|"
+    r"(?:mon|tues|wednes|thurs|fri|satur|sun)days?|"
+    r"(?:mon|diens|donners|frei|sams|sonn)tags?|mittwochs?)\b|"
+    r"\d{1,2} ?月 ?\d{1,2} ?[日号]|(?:周|星期)[一二三四五六日天]|\d{4}-\d\d?-\d\d?")
 _NUMBER = (
     r"(?:(?<![\w.-])-)?\d+(?:[.:,/-]\d+)*\s*(?:(?:ms|s|secs?|seconds?|sekunden|min|minutes?|"
     r"minuten|h|hours?|stunden|days?|tage|weeks?|months?|years?|[kmgt]i?b|[km]|euros?|eur|usd|"
@@ -2716,9 +2720,9 @@ _NUMBER = (
     r"[零〇一二两三四五六七八九十百千万亿]{1,12}(?=[点元天秒时年万亿]|$)")
 _VALUE = f"(?P<date>{_DATE})|(?P<number>{_NUMBER})"
 _IDIOM = (
-    r"\b(?:do not|don['’]t|never) (?:forget|hesitate)(?: to)?\b|\bnot only\b|\bno (?:problem|"
-    r"matter)\b|别忘了?|不要忘记?|勿忘|不[仅但断错过同久]|(?:特|区|级|类|性)别|别人|未来|无[线锡]|非常|"
-    r"nicht (?:vergessen|nur)\b|\bafter all\b|\bany(?: ?more| longer)\b|\bmehr\b")
+    r"\b(?:(?:do not|don['’]t|never) (?:forget|hesitate)(?: to)?|not only|no (?:problem|matter)|"
+    r"after all|any(?: ?more| longer)|mehr)\b|nicht (?:vergessen|nur)\b|"
+    r"别忘了?|不要忘记?|勿忘|不[仅但断错过同久]|[特区级类性]别|别人|未来|无[线锡]|非常")
 _OFF = (
     r"\b(?:dis(?:abl|allow)\w*|deny|denie[sd]|forbid\w*|prohibit\w*|inactive|deactivat\w*|false|"
     r"deaktivier\w*|verboten|(?:turn|switch)\w* off|(?:is|are|be|ist|sind) (?:off|aus))\b|"
@@ -2727,9 +2731,9 @@ _ON = (
     r"\b(?:enabl\w*|allow\w*|permit\w*|activ(?:e|at\w*)|true|aktivier\w*|erlaubt|"
     r"(?:turn|switch)\w* on|(?:is|are|be|ist|sind) (?:on|an))\b|开启|打开|启用|允许")
 _CHANGE = (
-    r"\b(?:(?:is|was|has been|wurde|ist) )?(?:now|jetzt|nun|(?:changed|moved|pushed|raised|"
+    r"\b(?:(?:(?:is|was|has been|wurde|ist) )?(?:now|jetzt|nun|(?:changed|moved|pushed|raised|"
     r"lowered|increased|reduced|updated|extended|postponed|set)(?: (?:to|from))?|geändert|"
-    r"verschoben|erhöht|gesenkt|aktualisiert)\b|\bwurde (?:auf )?|"
+    r"verschoben|erhöht|gesenkt|aktualisiert)\b|wurde (?:auf )?)|"
     r"现在|已经?|(?:改|变|换|延期|推迟|提前|提高|降低|调整|升级|更新)[成为到至]|变更为")
 _NEUTRAL = frozenset(
     "been must should shall need has have had doe do did will use equal listen run last lauscht "
