@@ -1736,7 +1736,7 @@ def tokenize_terms(text: str, *, stem: bool = False, grams: int = 3,
     for part, run in zip(pieces[::2], pieces[1::2]):
         found = words.findall(part)
         for word in found:
-            terms += (word,) if word.isalnum() and not stem else _word_terms(word, stem)
+            terms += _word_terms(word, stem)
         if found and before and part.startswith(found[0]):
             terms += [before[-n:] + found[0] for n in (1, 2) if n <= len(before)]
         if found and run and part.endswith(found[-1]):
@@ -1761,9 +1761,11 @@ def _cue_patterns() -> tuple[re.Pattern[str], re.Pattern[str], dict[str, int]]:
     months = {name: n for n, row in enumerate(_MONTHS.split("|"), 1) for name in row.split()}
     name = "(" + "|".join(sorted(months, key=len, reverse=True)) + ")"
     day = r"([0-9]{1,2})"
-    return (re.compile(rf"\b[0-9]{{4}}-{day}-{day}\b|(?<![0-9]){day} ?月 ?{day} ?[日号]|"
+    begins = "".join(sorted({month[0] for month in months}))
+    return (re.compile(rf"(?=[0-9{begins}])(?:"
+                       rf"\b[0-9]{{4}}-{day}-{day}\b|(?<![0-9]){day} ?月 ?{day} ?[日号]|"
                        rf"\b{name}\.? {day}(?:st|nd|rd|th)?\b|\b{day}(?:st|nd|rd|th|\.)?"
-                       rf"(?: of)? {name}\b"),
+                       rf"(?: of)? {name}\b)"),
             re.compile(r"(?:\[[^\]\n]{1,40}\] *)?([^\W\d_][^\W_]*(?: [^\W_]+)?) ?:(?!/)"), months)
 
 
@@ -1906,6 +1908,7 @@ def phrases_of(query: str) -> list[str]:
     return [phrase for phrase in map(normalise, found) if phrase]
 
 
+@functools.lru_cache(1 << 16)
 def _word_terms(word: str, stem: bool) -> list[str]:
     cut, whole = _stem if stem else str, word.strip("_")
     if whole.isalnum() or not whole:
@@ -1915,7 +1918,6 @@ def _word_terms(word: str, stem: bool) -> list[str]:
     return [whole, *version, *parts]
 
 
-@functools.lru_cache(1 << 16)
 def _stem(word: str) -> str:
     """A stem shared by the usual forms of *word*; not always a word itself."""
     if len(word) < 4 or not word.isalpha():
@@ -2350,13 +2352,23 @@ def _pair_buckets(text: str, width: int) -> tuple[int, set[int]]:
     if len(text) > LONG_TEXT:
         sample = _sample(text)
         return max(1, len(sample)), {number % width for number in sample}
-    seen: dict[int, int] = {}           # the n-th "ab" is another one than the first
-    buckets, codes = set(), [*map(ord, text)]
-    for a, b in zip(codes, codes[1:]):
-        pair = a * 0x9E3779B1 + b * 0x85EBCA77          # no two pairs have the same
+    seen: dict[int, int] = {}          # the last number of each pair: a second "ab" gets the next
+    buckets = set()
+    for pair in _pair_numbers(text):
         seen[pair] = mixed = seen.get(pair, pair) + 0xC2B2AE3D
         buckets.add((mixed >> 13) % width)
     return max(1, len(text)), buckets
+
+
+def _pair_numbers(text: str) -> tuple[int, ...]:
+    """Return ord(a) * 0x9E3779B1 + ord(b) * 0x85EBCA77 for each "ab": no two pairs have the same.
+
+    All at once: the text is one number in which each character has 64 bits, and no sum needs more.
+    """
+    count = max(0, len(text) - 1)
+    codes = int.from_bytes("\0".join(text).encode("utf-32-le", "surrogatepass"), "little")
+    sums = codes * 0x9E3779B1 + (codes >> 64) * 0x85EBCA77
+    return struct.unpack(f"<{count}Q", sums.to_bytes(8 * len(text), "little")[:8 * count])
 
 
 def _ratio_bound(a: str, b: str) -> float:
@@ -3038,11 +3050,11 @@ def _word_buckets(words: Iterable[str], width: int, *, asked: bool = False) -> s
 
 
 @functools.lru_cache(maxsize=8_192)
-def _word_parts(word: str, asked: bool) -> list[int]:
+def _word_parts(word: str, asked: bool) -> array[int]:
     parts = [f"~{word[at:at + 3]}" for at in range(len(word) - 2)] if len(word) > 3 else []
     if len(word) < 4 or not asked:
         parts.append(word)
-    return [zlib.crc32(part.encode("utf8", "surrogatepass")) for part in parts]
+    return array("I", (zlib.crc32(part.encode("utf8", "surrogatepass")) for part in parts))
 
 
 # =============================================================================
@@ -4036,15 +4048,18 @@ class LocalHashVectorizer:
 
     def embed_query(self, text: str) -> dict[int, float]:
         """Return the vector of *text*; queries and documents are read alike."""
-        known = self._dims
-        dims = {known.get(gram) or self._learn(gram) for gram in _grams(normalise(text))}
-        return {dim - 1: len(dims) ** -0.5 for dim in sorted(dims)}
+        known, grams = self._dims, _grams(normalise(text))
+        dims = {*map(known.get, grams)}
+        if None in dims:
+            dims.update(map(self._learn, [gram for gram in grams if gram not in known]))
+            dims.remove(None)
+        return dict.fromkeys(sorted(dims), len(dims) ** -0.5) if dims else {}
 
     def _learn(self, gram: str) -> int:
         if len(self._dims) >= self.CACHED_GRAMS:
             self._dims.clear()
         digest = hashlib.md5(gram.encode("utf8", "replace"), usedforsecurity=False).digest()
-        self._dims[gram] = dim = 1 + int.from_bytes(digest[:4], "big") % self.dimension
+        self._dims[gram] = dim = int.from_bytes(digest[:4], "big") % self.dimension
         return dim
 
 
@@ -4053,11 +4068,16 @@ def _grams(text: str) -> list[str]:
     for run in _compiled(f"[{_CJK}]+|[^\\W{_CJK}]+").findall(text):
         if run[0] > "\u2e7f":
             grams += run
-            grams += map("".join, zip(run, run[1:]))
+            grams += map(add, run, run[1:])
         else:
-            run = f"<{run}>"
-            grams += [run[i:i + 3] for i in range(len(run) - 2)]
+            grams += _grams_of(run) if len(run) < 40 else _grams_of.__wrapped__(run)
     return grams
+
+
+@functools.lru_cache(maxsize=8_192)
+def _grams_of(word: str) -> list[str]:
+    word = f"<{word}>"
+    return [word[i:i + 3] for i in range(len(word) - 2)]
 
 
 class SparseIndex:
@@ -4169,9 +4189,8 @@ def _roots() -> list[float]:
 def _vector_bytes(vector: dict[int, float]) -> bytes:
     # Type of the dimensions (H or I), count of weights (1 when all are the same), weights as
     # 8-byte floats, dimensions.
-    weights, kind = array("d", vector.values()), "H" if max(vector, default=0) < 65_536 else "I"
-    if len(set(weights)) == 1:
-        weights = weights[:1]
+    weights, kind = [*vector.values()], "H" if max(vector, default=0) < 65_536 else "I"
+    weights = array("d", weights[:1] if len({*weights}) == 1 else weights)
     return (struct.pack("<cI", kind.encode(), len(weights)) + weights.tobytes()
             + array(kind, vector).tobytes())
 
