@@ -1736,7 +1736,7 @@ def tokenize_terms(text: str, *, stem: bool = False, grams: int = 3,
     for part, run in zip(pieces[::2], pieces[1::2]):
         found = words.findall(part)
         for word in found:
-            terms += (word,) if word.isalnum() and not stem else _word_terms(word, stem)
+            terms += _word_terms(word, stem)
         if found and before and part.startswith(found[0]):
             terms += [before[-n:] + found[0] for n in (1, 2) if n <= len(before)]
         if found and run and part.endswith(found[-1]):
@@ -1761,9 +1761,11 @@ def _cue_patterns() -> tuple[re.Pattern[str], re.Pattern[str], dict[str, int]]:
     months = {name: n for n, row in enumerate(_MONTHS.split("|"), 1) for name in row.split()}
     name = "(" + "|".join(sorted(months, key=len, reverse=True)) + ")"
     day = r"([0-9]{1,2})"
-    return (re.compile(rf"\b[0-9]{{4}}-{day}-{day}\b|(?<![0-9]){day} ?月 ?{day} ?[日号]|"
+    begins = "".join(sorted({month[0] for month in months}))
+    return (re.compile(rf"(?=[0-9{begins}])(?:"
+                       rf"\b[0-9]{{4}}-{day}-{day}\b|(?<![0-9]){day} ?月 ?{day} ?[日号]|"
                        rf"\b{name}\.? {day}(?:st|nd|rd|th)?\b|\b{day}(?:st|nd|rd|th|\.)?"
-                       rf"(?: of)? {name}\b"),
+                       rf"(?: of)? {name}\b)"),
             re.compile(r"(?:\[[^\]\n]{1,40}\] *)?([^\W\d_][^\W_]*(?: [^\W_]+)?) ?:(?!/)"), months)
 
 
@@ -1906,6 +1908,7 @@ def phrases_of(query: str) -> list[str]:
     return [phrase for phrase in map(normalise, found) if phrase]
 
 
+@functools.lru_cache(1 << 16)
 def _word_terms(word: str, stem: bool) -> list[str]:
     cut, whole = _stem if stem else str, word.strip("_")
     if whole.isalnum() or not whole:
@@ -1915,7 +1918,6 @@ def _word_terms(word: str, stem: bool) -> list[str]:
     return [whole, *version, *parts]
 
 
-@functools.lru_cache(1 << 16)
 def _stem(word: str) -> str:
     """A stem shared by the usual forms of *word*; not always a word itself."""
     if len(word) < 4 or not word.isalpha():
@@ -1952,12 +1954,14 @@ def normalise(text: str) -> str:
     NFKC (so half-width katakana too), casefold, zero-width and direction marks dropped, runs of
     white space one blank. Applying it twice changes nothing. Linear; ASCII takes a short way.
     """
-    if not text.isascii():
-        text = _unicode(_unicode(text).casefold())
-    return " ".join(text.casefold().split())
+    folded = _unicode(text).casefold()
+    return " ".join(_unicode(folded).casefold().split())
 
 
+@functools.lru_cache(maxsize=8)     # one text is asked for by several, one after another
 def _unicode(text: str) -> str:
+    if text.isascii():
+        return text
     unseen = "[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufe00-\ufe0f\ufeff]"
     return unicodedata.normalize("NFKC", _compiled(unseen).sub("", text))
 
@@ -2348,13 +2352,23 @@ def _pair_buckets(text: str, width: int) -> tuple[int, set[int]]:
     if len(text) > LONG_TEXT:
         sample = _sample(text)
         return max(1, len(sample)), {number % width for number in sample}
-    seen: dict[tuple[str, str], int] = {}
+    seen: dict[int, int] = {}          # the last number of each pair: a second "ab" gets the next
     buckets = set()
-    for pair in zip(text, text[1:]):
-        seen[pair] = nth = seen.get(pair, 0) + 1
-        mixed = ord(pair[0]) * 0x9E3779B1 + ord(pair[1]) * 0x85EBCA77 + nth * 0xC2B2AE3D
+    for pair in _pair_numbers(text):
+        seen[pair] = mixed = seen.get(pair, pair) + 0xC2B2AE3D
         buckets.add((mixed >> 13) % width)
     return max(1, len(text)), buckets
+
+
+def _pair_numbers(text: str) -> tuple[int, ...]:
+    """Return ord(a) * 0x9E3779B1 + ord(b) * 0x85EBCA77 for each "ab": no two pairs have the same.
+
+    All at once: the text is one number in which each character has 64 bits, and no sum needs more.
+    """
+    count = max(0, len(text) - 1)
+    codes = int.from_bytes("\0".join(text).encode("utf-32-le", "surrogatepass"), "little")
+    sums = codes * 0x9E3779B1 + (codes >> 64) * 0x85EBCA77
+    return struct.unpack(f"<{count}Q", sums.to_bytes(8 * len(text), "little")[:8 * count])
 
 
 def _ratio_bound(a: str, b: str) -> float:
@@ -2414,19 +2428,26 @@ def facts(text: str) -> tuple[str, ...]:
     CJK characters, and signs with a meaning (%, €, +, <). Case, width, spacing, punctuation,
     articles, particles like 了 and prepositions of place are left out. Linear.
     """
-    return tuple(word for word, _ in _read_words(text))
+    return tuple(filter(None, map(_canonical, _written_words(text))))
 
 
 def _read_words(text: str) -> list[tuple[str, str]]:
     """Return (canonical word, word as written) for each word that says something."""
-    text = _compiled(r"(?i)n['’]t\b|(?<=can)not\b").sub(" not", _unicode(text))
-    text = _compiled(r"(?i)(?<=\w)['’](?:s|re|m)\b").sub("", text)
-    found = _compiled(_FACT).findall(text)
+    found = _written_words(text)
     return [pair for pair in zip(map(_canonical, found), found) if pair[0]]
 
 
-_FACT = (r"(?:(?<![^\s(:=])-)?\d+(?:[.:,/-]\d+)*|[零〇一二三四五六七八九十百千万亿两]+"
-         f"|使用|采用|星期|礼拜|非常|已经|[{_CJK}]|[^\\W\\d_{_CJK}]+|[^\\w\\s]")
+def _written_words(text: str) -> list[str]:
+    text = _unicode(text)
+    if "'" in text or "’" in text or "cannot" in text.lower():
+        text = _compiled(r"(?i)n['’]t\b|(?<=can)not\b").sub(" not", text)
+        text = _compiled(r"(?i)(?<=\w)['’](?:s|re|m)\b").sub("", text)
+    return _compiled(_FACT).findall(text)
+
+
+# What is most common stands first; a character begins at most one of these, but for 使用 and such.
+_FACT = (f"[^\\W\\d_{_CJK}]+|[零〇一二三四五六七八九十百千万亿两]+|使用|采用|星期|礼拜|非常|已经|[{_CJK}]"
+         r"|(?:(?<![^\s(:=])-)?\d+(?:[.:,/-]\d+)*|[^\w\s]")
 
 
 @functools.lru_cache(maxsize=20_000)
@@ -2434,7 +2455,7 @@ def _canonical(raw: str) -> str:
     word = raw.casefold()
     if word[0] in "零〇一二三四五六七八九十百千万亿两":
         return _chinese_number(word) if len(word) < 20 else word
-    if not word[-1].isalnum():
+    if not (word[-1].isalnum() or raw[-1].isalnum()):          # İ folds to an i and a dot
         return word if word in "%#@" or unicodedata.category(word) in ("Sm", "Sc", "So") else ""
     if _compiled(r"\d{1,3}(,\d{3})+(\.\d+)?").fullmatch(word):
         return word.replace(",", "")
@@ -2525,7 +2546,12 @@ def _fact_mark(text: str) -> bytes:
 
 @functools.lru_cache(maxsize=4)
 def _outlines(text: str) -> list[bytes]:
-    return [_outline(word).encode("utf8", "replace") for word in facts(text)]
+    return [*map(_outline_bytes, facts(text))]
+
+
+@functools.lru_cache(maxsize=20_000)
+def _outline_bytes(word: str) -> bytes:
+    return _outline(word).encode("utf8", "replace")
 
 
 @functools.cache
@@ -2539,28 +2565,29 @@ def _negations() -> frozenset[str]:
 _NAME = r"([A-Za-z0-9_\-.]+)"
 _THING = r"(?:(?:the|an?|any|our)\s+)?(\w[\w.+#-]*(?:[ ]\w[\w.+#-]*){0,2})"
 _WORD = r"(?:(?:den|die|das|der|ein\w*|unser\w*)\s+)?(?<![\w.+#-])(\w[\w.+#-]*)"
+# Of the words between « and » each match has one, from its first letter: see `_stems`.
 _GIVEN_UP = (
-    r"(?:放弃|不再|不用|不使用|不采用|不选用|不选择|弃用|停用|禁用|反对|拒绝|移除|取消|停止|淘汰|别用|不要|"
-    r"而不是)"
+    r"«放弃|不再|不用|不使用|不采用|不选用|不选择|弃用|停用|禁用|反对|拒绝|移除|取消|停止|淘汰|别用|不要|"
+    r"而不是»"
     r"\s*(?:使用|采用|选用|用)?\s*(?:了|的)?\s*" + _NAME,
-    r"从\s*" + _NAME + r"\s*(?=切换到|迁移到|换到|换成|改用)",
-    r"(?:\b(?:not|never|no longer|stop(?:s|ped)?|quit)|n['’]t)\s+(?:us(?:e|es|ed|ing)|"
-    r"adopt\w*|choos\w+|rely(?:ing)? on)\s+" + _THING,
-    r"\b(?:drop(?:s|ped|ping)?|avoid(?:s|ed|ing)?|abandon\w*|reject\w*|deprecat\w+|"
-    r"get(?:ting)? rid of|instead of|rather than)\s+" + _THING,
-    r"\b(?:migrat|switch|mov)\w* (?:away )?(?:off|from)(?: of)?\s+" + _WORD,
-    _WORD + r"\s+(?:is|was|has been)\s+(?:no longer used|dropped|deprecated|abandoned|retired)",
-    r"\b(?:verwend|nutz|benutz|setz)\w*\s+(?:auf\s+)?" + _WORD + r"\s+(?:\w+\s+)?nicht\b",
-    r"\b(?:verwend|nutz|benutz)\w*\s+(?:nicht(?: mehr)?|kein\w*|nie\w*)\s+" + _WORD,
-    r"\b(?:verzicht\w*|nicht mehr) auf\s+" + _WORD, r"\b(?:statt|anstelle von)\s+" + _WORD,
-    _WORD + r"\s+(?:wurde|wird|ist)\s+(?:\w+\s+)?(?:abgelöst|abgeschafft|entfernt|ersetzt)")
+    r"«从»\s*" + _NAME + r"\s*(?=切换到|迁移到|换到|换成|改用)",
+    r"(?:\b(?:not|never|no longer|stop(?:s|ped)?|quit)|n['’]t)\s+«use[sd]?|using|"
+    r"adopt\w*|choos\w+|rely(?:ing)? on»\s+" + _THING,
+    r"\b«drop(?:s|ped|ping)?|avoid(?:s|ed|ing)?|abandon\w*|reject\w*|deprecat\w+|"
+    r"get(?:ting)? rid of|instead of|rather than»\s+" + _THING,
+    r"\b«migrat|switch|mov»\w* (?:away )?(?:off|from)(?: of)?\s+" + _WORD,
+    _WORD + r"\s+(?:is|was|has been)\s+«no longer used|dropped|deprecated|abandoned|retired»",
+    r"\b«verwend|nutz|benutz|setz»\w*\s+(?:auf\s+)?" + _WORD + r"\s+(?:\w+\s+)?nicht\b",
+    r"\b«verwend|nutz|benutz»\w*\s+(?:nicht(?: mehr)?|kein\w*|nie\w*)\s+" + _WORD,
+    r"\b«verzicht\w*|nicht mehr» auf\s+" + _WORD, r"\b«statt|anstelle von»\s+" + _WORD,
+    _WORD + r"\s+(?:wurde|wird|ist)\s+(?:\w+\s+)?«abgelöst|abgeschafft|entfernt|ersetzt»")
 _TAKEN_UP = (
-    r"(?:决定|选择|采用|使用|选用|切换到|迁移到|换到|换成|用)\s*(?:使用|采用|用)?\s*(?:了|的)?\s*" + _NAME,
-    r"(?:\b(?:us(?:e|es|ing)|adopt(?:s|ed|ing)?|cho(?:oses?|sen?|osing)|pick(?:s|ed)|"
-    r"prefer(?:s|red)?|go(?:es|ing)? with|rel(?:y|ies) on|(?:switch|migrat|mov|chang)\w* to)|"
-    r"(?<=\0) to)\s+" + _THING,
-    r"\b(?:verwend|nutz|benutz)\w*\s+(?:jetzt |nun )?" + _WORD,
-    r"\b(?:setz\w*(?: jetzt| nun)? auf|(?:wechsel\w*|umgestiegen|migrier\w*) (?:zu|auf))\s+"
+    r"«决定|选择|采用|使用|选用|切换到|迁移到|换到|换成|用»\s*(?:使用|采用|用)?\s*(?:了|的)?\s*" + _NAME,
+    r"(?:\b«uses?|using|adopt(?:s|ed|ing)?|chooses?|choosing|chosen?|pick(?:s|ed)|"
+    r"prefer(?:s|red)?|go(?:es|ing)? with|relies on|rely on|switch\w* to|migrat\w* to|mov\w* to|"
+    r"chang\w* to»|(?<=«" "\0" r"») to)\s+" + _THING,
+    r"\b«verwend|nutz|benutz»\w*\s+(?:jetzt |nun )?" + _WORD,
+    r"\b(?:«setz»\w*(?: jetzt| nun)? auf|«wechsel\w*|umgestiegen|migrier\w*» (?:zu|auf))\s+"
     + _WORD)
 _NOBODY = frozenset(
     "we i you it they he she and but our my team project user users company wir ich sie und man "
@@ -2622,24 +2649,51 @@ def _statements(text: str) -> list[str]:
 @functools.lru_cache(maxsize=4_096)
 def _claims(text: str) -> list[tuple[str, int, tuple[str, ...], dict[str, str]]]:
     """Return (entity, +1 or -1, words of the subject, places by preposition) in text order."""
-    claims = []
-    for at, sentence in enumerate(_statements(text)):
-        def note(match: re.Match, sign: int, whole: str) -> str:
-            entity = _entity(match[1])
-            if not entity:
-                return match[0]
-            before = _compiled("[,，:]").split(whole[:match.start()])[-1].casefold()
-            after = _compiled(r"\W*\b(in|for|on|für|im|bei)\s+(?:the |our |der )?(\w+)").match(
-                whole, match.start(1) + len(entity))
-            scope = {after[1].casefold(): after[2].casefold()} if after else {}
-            claims.append((at, match.start(), entity, sign, _subject(before), scope))
-            return "\0".rjust(len(match[0]))     # claimed; what follows keeps its place
-        for sign, patterns in ((-1, _GIVEN_UP), (1, _TAKEN_UP)):
-            for source in patterns:
-                whole = sentence
-                sentence = _compiled(source, re.I).sub(
-                    lambda match: note(match, sign, whole), whole)
+    claims, sentences = [], _statements(text)
+
+    def note(at: int, sign: int, match: re.Match) -> str:
+        entity, whole = _entity(match[1]), match.string
+        if not entity:
+            return match[0]
+        before = _compiled("[,，:]").split(whole[:match.start()])[-1].casefold()
+        after = _compiled(r"\W*\b(in|for|on|für|im|bei)\s+(?:the |our |der )?(\w+)").match(
+            whole, match.start(1) + len(entity))
+        scope = {after[1].casefold(): after[2].casefold()} if after else {}
+        claims.append((at, match.start(), entity, sign, _subject(before), scope))
+        return "\0".rjust(len(match[0]))     # claimed; what follows keeps its place
+    low = _lowered(sentences)
+    for sign, patterns in ((-1, _GIVEN_UP), (1, _TAKEN_UP)):
+        for source in patterns:
+            if _may_match(source, low):
+                pattern = _compiled(source.translate(_AS_GROUP), re.I)
+                sentences = [pattern.sub(functools.partial(note, at, sign), sentence)
+                             for at, sentence in enumerate(sentences)]
+                low = _lowered(sentences)
     return [claim[2:] for claim in sorted(claims, key=lambda claim: claim[:2])]
+
+
+_AS_GROUP = {ord("«"): "(?:", ord("»"): ")"}
+
+
+def _lowered(sentences: list[str]) -> str:
+    # As `re.I` compares after NFKC: to it, İ and ı are an i.
+    return "\n".join(sentences).replace("İ", "i").replace("ı", "i").lower()
+
+
+def _may_match(source: str, low: str) -> bool:
+    """Say whether a pattern may match in a lower-case text: False is sure, and soon found."""
+    for stem in _stems(source):
+        if stem in low:
+            return True
+    return False
+
+
+@functools.cache
+def _stems(source: str) -> tuple[str, ...]:
+    """Return how the words between « and » begin: before any sign of a pattern in them."""
+    words = "|".join(re.findall("«(.*?)»", source))
+    words = re.sub(r"\(\?:[^()]*\)", ".", words)
+    return tuple(re.findall(r"(?:^|\|)([\w \0]*)(?![?*{])", words))
 
 
 def _entity(found: str) -> str:
@@ -2667,10 +2721,10 @@ _MONTH = (
     r"(?:jan(?:uary?|uar)?|feb(?:ruary?|ruar)?|mar(?:ch)?|märz|apr(?:il)?|may|mai|june?|juni|"
     r"july?|juli|aug(?:ust)?|sept?(?:ember)?|o[ck]t(?:ober)?|nov(?:ember)?|de[cz](?:ember)?)")
 _DATE = (
-    rf"\b{_MONTH}\.? \d{{1,2}}(?:st|nd|rd|th)?\b|\b\d{{1,2}}(?:st|nd|rd|th|\.)? {_MONTH}\b|"
-    r"\d{1,2} ?月 ?\d{1,2} ?[日号]|(?:周|星期)[一二三四五六日天]|\d{4}-\d\d?-\d\d?|"
-    r"\b(?:mon|tues|wednes|thurs|fri|satur|sun)days?\b|"
-    r"\b(?:mon|diens|donners|frei|sams|sonn)tags?\b|\bmittwochs?\b")
+    rf"\b(?:{_MONTH}\.? \d{{1,2}}(?:st|nd|rd|th)?|\d{{1,2}}(?:st|nd|rd|th|\.)? {_MONTH}|"
+    r"(?:mon|tues|wednes|thurs|fri|satur|sun)days?|"
+    r"(?:mon|diens|donners|frei|sams|sonn)tags?|mittwochs?)\b|"
+    r"\d{1,2} ?月 ?\d{1,2} ?[日号]|(?:周|星期)[一二三四五六日天]|\d{4}-\d\d?-\d\d?")
 _NUMBER = (
     r"(?:(?<![\w.-])-)?\d+(?:[.:,/-]\d+)*\s*(?:(?:ms|s|secs?|seconds?|sekunden|min|minutes?|"
     r"minuten|h|hours?|stunden|days?|tage|weeks?|months?|years?|[kmgt]i?b|[km]|euros?|eur|usd|"
@@ -2678,9 +2732,9 @@ _NUMBER = (
     r"[零〇一二两三四五六七八九十百千万亿]{1,12}(?=[点元天秒时年万亿]|$)")
 _VALUE = f"(?P<date>{_DATE})|(?P<number>{_NUMBER})"
 _IDIOM = (
-    r"\b(?:do not|don['’]t|never) (?:forget|hesitate)(?: to)?\b|\bnot only\b|\bno (?:problem|"
-    r"matter)\b|别忘了?|不要忘记?|勿忘|不[仅但断错过同久]|(?:特|区|级|类|性)别|别人|未来|无[线锡]|非常|"
-    r"nicht (?:vergessen|nur)\b|\bafter all\b|\bany(?: ?more| longer)\b|\bmehr\b")
+    r"\b(?:(?:do not|don['’]t|never) (?:forget|hesitate)(?: to)?|not only|no (?:problem|matter)|"
+    r"after all|any(?: ?more| longer)|mehr)\b|nicht (?:vergessen|nur)\b|"
+    r"别忘了?|不要忘记?|勿忘|不[仅但断错过同久]|[特区级类性]别|别人|未来|无[线锡]|非常")
 _OFF = (
     r"\b(?:dis(?:abl|allow)\w*|deny|denie[sd]|forbid\w*|prohibit\w*|inactive|deactivat\w*|false|"
     r"deaktivier\w*|verboten|(?:turn|switch)\w* off|(?:is|are|be|ist|sind) (?:off|aus))\b|"
@@ -2689,9 +2743,9 @@ _ON = (
     r"\b(?:enabl\w*|allow\w*|permit\w*|activ(?:e|at\w*)|true|aktivier\w*|erlaubt|"
     r"(?:turn|switch)\w* on|(?:is|are|be|ist|sind) (?:on|an))\b|开启|打开|启用|允许")
 _CHANGE = (
-    r"\b(?:(?:is|was|has been|wurde|ist) )?(?:now|jetzt|nun|(?:changed|moved|pushed|raised|"
+    r"\b(?:(?:(?:is|was|has been|wurde|ist) )?(?:now|jetzt|nun|(?:changed|moved|pushed|raised|"
     r"lowered|increased|reduced|updated|extended|postponed|set)(?: (?:to|from))?|geändert|"
-    r"verschoben|erhöht|gesenkt|aktualisiert)\b|\bwurde (?:auf )?|"
+    r"verschoben|erhöht|gesenkt|aktualisiert)\b|wurde (?:auf )?)|"
     r"现在|已经?|(?:改|变|换|延期|推迟|提前|提高|降低|调整|升级|更新)[成为到至]|变更为")
 _NEUTRAL = frozenset(
     "been must should shall need has have had doe do did will use equal listen run last lauscht "
@@ -2927,24 +2981,13 @@ def _halves(text: str, *, apart: int = 0) -> set[int]:
     They are kept with its own length in words and asked for with all lengths at most *apart*
     away. Where two words at one place differ, one of the halves without two words is the same.
     """
-    ends, found = _runs(text), set()
-    count = len(ends[0]) - 1
-    for length in range(max(1, count - apart), count + apart + 1):
+    words, found = _outlines(text), set()
+    for length in range(max(1, len(words) - apart), len(words) + apart + 1):
         same = (length - 1) // 2
-        if same <= count:
-            found.update(zlib.crc32(b"%d" % length, side[same]) for side in ends)
+        if same <= len(words):
+            found.add(zlib.crc32(b"".join([*words[:same], b"%d" % length]), 1))
+            found.add(zlib.crc32(b"".join([*words[:-same - 1:-1], b"%d" % length]), 2))
     return found
-
-
-@functools.lru_cache(maxsize=4)
-def _runs(text: str) -> tuple[list[int], list[int]]:
-    """Return hashes of the first 0, 1, 2, ... words of a text, and of its last."""
-    fore, back, words = [1], [2], _outlines(text)
-    for word in words:
-        fore.append(zlib.crc32(word, fore[-1]))
-    for word in reversed(words):
-        back.append(zlib.crc32(word, back[-1]))
-    return fore, back
 
 
 def _values_tag(one: _Statement) -> str:
@@ -2992,18 +3035,26 @@ def _chains(tag: int, words: Iterable[str], known: _Hashes, *, inside: bool = Fa
 
 def _ranked(words: Iterable[str]) -> list[bytes]:
     """Return words as bytes in a fixed order, the long ones first: they are rarer."""
-    data = [word.encode("utf8", "surrogatepass") for word in words]
-    return sorted(data, key=lambda word: (-len(word), zlib.crc32(word), word))
+    return [data for *_, data in sorted(map(_rank, words))]
+
+
+@functools.lru_cache(maxsize=20_000)
+def _rank(word: str) -> tuple[int, int, bytes]:
+    data = word.encode("utf8", "surrogatepass")
+    return -len(data), zlib.crc32(data), data
 
 
 def _word_buckets(words: Iterable[str], width: int, *, asked: bool = False) -> set[int]:
     """Return buckets such that whoever has each asked word, or it inside another, has all."""
-    parts: set[str] = set()
-    for word in words:
-        if len(word) < 4 or not asked:
-            parts.add(word)
-        parts.update(f"~{word[at:at + 3]}" for at in range(len(word) - 2) if len(word) > 3)
-    return {zlib.crc32(part.encode("utf8", "surrogatepass")) % width for part in parts}
+    return {part % width for word in words for part in _word_parts(word, asked)}
+
+
+@functools.lru_cache(maxsize=8_192)
+def _word_parts(word: str, asked: bool) -> array[int]:
+    parts = [f"~{word[at:at + 3]}" for at in range(len(word) - 2)] if len(word) > 3 else []
+    if len(word) < 4 or not asked:
+        parts.append(word)
+    return array("I", (zlib.crc32(part.encode("utf8", "surrogatepass")) for part in parts))
 
 
 # =============================================================================
@@ -4050,15 +4101,18 @@ class LocalHashVectorizer:
 
     def embed_query(self, text: str) -> dict[int, float]:
         """Return the vector of *text*; queries and documents are read alike."""
-        known = self._dims
-        dims = {known.get(gram) or self._learn(gram) for gram in _grams(normalise(text))}
-        return {dim - 1: len(dims) ** -0.5 for dim in sorted(dims)}
+        known, grams = self._dims, _grams(normalise(text))
+        dims = {*map(known.get, grams)}
+        if None in dims:
+            dims.update(map(self._learn, [gram for gram in grams if gram not in known]))
+            dims.remove(None)
+        return dict.fromkeys(sorted(dims), len(dims) ** -0.5) if dims else {}
 
     def _learn(self, gram: str) -> int:
         if len(self._dims) >= self.CACHED_GRAMS:
             self._dims.clear()
         digest = hashlib.md5(gram.encode("utf8", "replace"), usedforsecurity=False).digest()
-        self._dims[gram] = dim = 1 + int.from_bytes(digest[:4], "big") % self.dimension
+        self._dims[gram] = dim = int.from_bytes(digest[:4], "big") % self.dimension
         return dim
 
 
@@ -4067,11 +4121,16 @@ def _grams(text: str) -> list[str]:
     for run in _compiled(f"[{_CJK}]+|[^\\W{_CJK}]+").findall(text):
         if run[0] > "\u2e7f":
             grams += run
-            grams += map("".join, zip(run, run[1:]))
+            grams += map(add, run, run[1:])
         else:
-            run = f"<{run}>"
-            grams += [run[i:i + 3] for i in range(len(run) - 2)]
+            grams += _grams_of(run) if len(run) < 40 else _grams_of.__wrapped__(run)
     return grams
+
+
+@functools.lru_cache(maxsize=8_192)
+def _grams_of(word: str) -> list[str]:
+    word = f"<{word}>"
+    return [word[i:i + 3] for i in range(len(word) - 2)]
 
 
 class SparseIndex:
@@ -4183,9 +4242,8 @@ def _roots() -> list[float]:
 def _vector_bytes(vector: dict[int, float]) -> bytes:
     # Type of the dimensions (H or I), count of weights (1 when all are the same), weights as
     # 8-byte floats, dimensions.
-    weights, kind = array("d", vector.values()), "H" if max(vector, default=0) < 65_536 else "I"
-    if len(set(weights)) == 1:
-        weights = weights[:1]
+    weights, kind = [*vector.values()], "H" if max(vector, default=0) < 65_536 else "I"
+    weights = array("d", weights[:1] if len({*weights}) == 1 else weights)
     return (struct.pack("<cI", kind.encode(), len(weights)) + weights.tobytes()
             + array(kind, vector).tobytes())
 

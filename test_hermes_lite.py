@@ -1609,6 +1609,12 @@ class Facts(unittest.TestCase):
         self.assertEqual(facts("二十万 五千 三 二〇二六 一亿零三 十五"),
                          ("200000", "5000", "3", "2026", "100000003", "15"))
 
+    def test_a_letter_that_folds_to_several_may_end_a_word(self):
+        self.assertEqual(facts("DENİZLİ"), ("deni̇zli̇",))
+        for letter in filter(str.isalpha, map(chr, range(sys.maxunicode + 1))):
+            if len(letter.casefold()) > 1:
+                self.assertTrue(facts(f"ab{letter}"), letter)
+
     def test_time_grows_with_length_only(self):
         unit = "网关 port 8080, don't 五千 "
         for act in (lambda text: differs_in_fact(text, text[:-4]),
