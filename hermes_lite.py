@@ -534,7 +534,8 @@ def parse_time(value: object) -> datetime | None:
     """Read a time in any form that records and logs were seen to hold, as aware UTC.
 
     ISO 8601 with or without zone (without: UTC), a bare date, slashes, 20260817, seconds or
-    milliseconds since 1970 as number or digits. Anything else, and years before 1970, is None.
+    milliseconds since 1970 as a number, or as nine digits and more: fewer are a year, or a slip.
+    Anything else, and years before 1970, is None.
     """
     if isinstance(value, bool) or value is None:
         return None
@@ -543,7 +544,7 @@ def parse_time(value: object) -> datetime | None:
             moment = value
         elif re.fullmatch(r"(?:19|20)\d\d[01]\d[0-3]\d", str(value).strip()):
             moment = datetime.strptime(str(value).strip(), "%Y%m%d")
-        elif isinstance(value, (int, float)) or str(value).strip().isdecimal():
+        elif isinstance(value, (int, float)) or re.fullmatch(r"\d{9,}", str(value).strip()):
             seconds = float(value)
             seconds = seconds / 1000 if seconds > 1e11 else seconds
             moment = datetime.fromtimestamp(seconds, timezone.utc)

@@ -475,6 +475,7 @@ TIMES = (("2026-05-20T08:29:42", "2026-05-20T08:29:42+00:00"),
          ("2026-05-20", "2026-05-20T00:00:00+00:00"), ("2026/5/20", "2026-05-20T00:00:00+00:00"),
          (1716192000, "2024-05-20T08:00:00+00:00"), ("1716192000", "2024-05-20T08:00:00+00:00"),
          (1716192000000, "2024-05-20T08:00:00+00:00"), (1716192000.5, "2024-05-20T08:00:00+00:00"),
+         ("7", None), ("2026", None), ("202605", None),
          ("", None), (None, None), ("yesterday", None), ("0001-01-01", None),
          ("20 May 2026", None), ("2026-13-01", None), ("2026-02-30", None), (True, None),
          (math.nan, None), (math.inf, None), (10 ** 30, None), ("0001-01-01T00:00+23:59", None),
@@ -4400,6 +4401,9 @@ class Recalling(Case):
         self.assertEqual(len(memory.list(since="2026-08-20", unverified=True)), 2)
         with self.assertRaisesRegex(UsageError, "'soon'; give a date"):
             memory.list(since="soon")
+        for slip in ("2026", "7", "202608"):           # no seconds since 1970: all would pass
+            with self.assertRaisesRegex(UsageError, "since is"):
+                memory.list(since=slip)
 
     def test_stats_and_rooms_are_counted(self):
         memory = self.open()
