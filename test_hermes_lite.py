@@ -5875,6 +5875,32 @@ class Confidence(Case):
         self.assertGreater(len(self.open(settings).recall(asked)), 0)
         self.assertGreater(len(self.open().recall("colour of boat 7")), 0)
 
+    def test_a_part_of_a_number_or_name_is_found_where_no_word_is(self):
+        memory = self.open()
+        texts = {name: memory.remember(text, agent="anna").id for name, text in (
+            ("en", "Contract CT2024-0876 has to be signed"), ("zh", "客户张三的合同编号是CT2024-0877，金额3万"),
+            ("code", "Der Druck von prod_db_main ist hoch"), ("day", "Am 08. Mai ist Abgabe"),
+            ("call", "call getUserName before the loop"))}
+        both = {texts["en"], texts["zh"]}
+        for query, found in (("T2024-08", both), ("ct2024-08", both), ("T2024-0876", {texts["en"]}),
+                             ("T2024-0877?", {texts["zh"]}), ("UserNam", {texts["call"]}),
+                             ("b_main", {texts["code"]}), ("T2024-9", set()), ("Druc", set())):
+            with self.subTest(query):
+                hits = memory.recall(query)
+                part = [hit for hit in hits if "containing" in hit.why["arms"]]
+                self.assertEqual({hit.id for hit in part}, found)
+                self.assertEqual(hits[:len(part)], part)
+                self.assertTrue(all(0.1 < hit.confidence <= 0.5 for hit in part), part)
+        less, more = (memory.recall(q)[0].confidence for q in ("T2024-0", "CT2024-087"))
+        self.assertLess(less, more)                # the more of the word, the surer
+        self.assertLess(memory.recall("Quagga 2024-087")[0].confidence,
+                        memory.recall("2024-087")[0].confidence)
+        self.assertEqual(memory.recall("T2024-08", agent="bot"), [])
+        for query in ("CT2024-0876", "CT2024", "Druck von prod_db_main", "08", "who signs T2024-08",
+                      "Ab-gabe"):
+            for hit in memory.recall(query):       # words are found: nothing else is looked for
+                self.assertNotIn("containing", hit.why["arms"], query)
+
     def test_words_of_another_than_the_one_asked_about_are_less_sure(self):
         memory = self.open()
         for text in ("Mel: I ran the charity race on Sunday", "Joe: I baked bread",
