@@ -534,7 +534,8 @@ def parse_time(value: object) -> datetime | None:
     """Read a time in any form that records and logs were seen to hold, as aware UTC.
 
     ISO 8601 with or without zone (without: UTC), a bare date, slashes, 20260817, seconds or
-    milliseconds since 1970 as number or digits. Anything else, and years before 1970, is None.
+    milliseconds since 1970 as a number, or as nine digits and more: fewer are a year, or a slip.
+    Anything else, and years before 1970, is None.
     """
     if isinstance(value, bool) or value is None:
         return None
@@ -543,7 +544,7 @@ def parse_time(value: object) -> datetime | None:
             moment = value
         elif re.fullmatch(r"(?:19|20)\d\d[01]\d[0-3]\d", str(value).strip()):
             moment = datetime.strptime(str(value).strip(), "%Y%m%d")
-        elif isinstance(value, (int, float)) or str(value).strip().isdecimal():
+        elif isinstance(value, (int, float)) or re.fullmatch(r"\d{9,}", str(value).strip()):
             seconds = float(value)
             seconds = seconds / 1000 if seconds > 1e11 else seconds
             moment = datetime.fromtimestamp(seconds, timezone.utc)
@@ -1906,6 +1907,34 @@ def phrases_of(query: str) -> list[str]:
     """What stands in quotation marks in *query*, normalised: it is meant to the letter."""
     found = _compiled("[\"“„「『«]([^\"“”„「」『』«»]{2,200})[\"”“」』»]").findall(query)
     return [phrase for phrase in map(normalise, found) if phrase]
+
+
+def identifiers(query: str) -> list[str]:
+    """The words of *query* that look like a part of a number or a name, normalised; 3 at most.
+
+    Three letters or digits and more, with a digit, a sign or a capital in it: "T2024-08",
+    "db_main", "getUser"; a hyphen alone makes none.
+    """
+    return list(dict.fromkeys(
+        normalise(word) for word in _whole_words(query)
+        if _size(word) > 2 and _compiled(r"[\d_./:@#+]|[a-z][A-Z]").search(word)))[:3]
+
+
+def _size(text: str) -> int:
+    """Return how many letters and digits there are in a text."""
+    return sum(map(str.isalnum, normalise(text)))
+
+
+def _whole_words(text: str) -> list[str]:
+    """Return the words of a text with the joints inside them: "CT2024-0876" is one."""
+    words = _compiled(f"(?:[^\\W{_CJK}]|[-./:@#+])+").findall(text)
+    return [word.strip("-./:@#+") for word in words]
+
+
+def _share_in_word(piece: str, text: str) -> float:
+    """Return how much of the shortest word that holds *piece* it makes up; both normalised."""
+    return max((len(piece) / len(word) for word in _whole_words(text) if piece in word),
+               default=0.0)
 
 
 @functools.lru_cache(1 << 16)
@@ -6908,6 +6937,33 @@ class Ranking:
         found = (i for arm in arms.values() for i, _ in arm if i in inside)
         return [(i, 1.0) for i in dict.fromkeys([*found, *made[:k]])]
 
+    def is_unfound(self, arms: Mapping[str, Sequence[tuple[str, float]]]) -> bool:
+        """Tell whether no word of the query was found; of "T2024-08" 08 alone is no word."""
+        pieces, words = identifiers(self.query), arms["keywords"]
+        if not words or not pieces or any(arm for name, arm in arms.items()
+                                          if name not in ("keywords", "vectors")):
+            return not words
+        if any(map(str.isalnum, pieces)) or _size("".join(pieces)) < _size(self.query):
+            return False
+        texts = [normalise(self.store.get(i).content) for i, _ in words]
+        return not any(_share_in_word(piece, text) == 1 for piece in pieces for text in texts)
+
+    def containing(self) -> list[tuple[str, float]]:
+        """Return what holds a part of a number or name that the query gives, surest first.
+
+        For where no word of the query is found. The score is the confidence: a half, times the
+        part of the query that stands there, times the part that this is of the word there.
+        """
+        found: dict[str, float] = {}
+        for piece in identifiers(self.query):
+            share = _size(piece) / _size(self.query) / 2
+            held = (i for i in self.store.containing(piece) if not self.accept or self.accept(i))
+            for i in islice(held, self.depth):
+                found[i] = min(found.get(i, 0.0) + share * _share_in_word(
+                    piece, normalise(self.store.get(i).content)), 0.5)
+        return sorted(((i, score) for i, score in found.items() if score),
+                      key=lambda pair: -pair[1])[:self.depth]
+
     def fused(self, arms: Mapping[str, Sequence[tuple[str, float]]]) -> list[tuple[str, float]]:
         """Merge the arms, then rank by what stands beside; in units of the best keyword score."""
         how, words, near = self.how, arms["keywords"], arms["vectors"]
@@ -6917,7 +6973,8 @@ class Ranking:
                              k=how["rrf_k"])
         # Local vectors know spelling, which keywords know better: at 0 they only add at the end.
         weight = how["local_vector_weight" if self.is_local else "vector_weight"]
-        weights = {"keywords": 1 - weight, "vectors": weight, "dates": how["dates"]}
+        weights = {"keywords": 1 - weight, "vectors": weight, "dates": how["dates"],
+                   "containing": 2.0}
         arms = {**arms, "vectors": [(i, score - self.floor + 1e-6) for i, score in near]}
         merged = minmax_merge((arm, weights.get(name, how["vector_weight"]))
                               for name, arm in arms.items())
@@ -6953,6 +7010,10 @@ class Ranking:
             hits.append(Hit(memory, words, cosine, words if words > 0 else 3 * cosine, why))
         return hits
 
+    def ranked(self, arms: Mapping[str, Sequence[tuple[str, float]]], limit: int) -> list[Hit]:
+        """Return the hits of all arms, best first, each with its confidence."""
+        return self.judged(self.quoted_first(self.hits(self.fused(arms), arms, limit=limit)))
+
     def quoted_first(self, hits: list[Hit]) -> list[Hit]:
         """Let what holds a phrase in quotation marks word for word count 1 + `phrase` times."""
         phrases, boost = phrases_of(self.query), 1 + self.how["phrase"]
@@ -6973,7 +7034,8 @@ class Ranking:
         if self.how["fusion"] == "rrf":
             scores = [hit.kw_score for hit in hits]
         else:
-            scores = [hit.why["fused"] * unit for hit in hits]
+            scores = [hit.why["fused"] * unit if "containing" not in hit.why["arms"]
+                      else hit.kw_score for hit in hits]
         sources = Counter(hit.memory.source for hit in hits)
         voices, best, judged = _voices(self.query, hits, scores), max(scores, default=0.0), []
         for hit, score, voice in zip(hits, scores, voices):
@@ -6982,7 +7044,8 @@ class Ranking:
                           beside=source is not None and sources[source] > 1)
             near = 0.0 if words and self.is_local else _likely(
                 hit.vec_score, self.vectorizer)         # spelling says no more than the words did
-            judged.append(replace(hit, confidence=round(max(words, near), 4)))
+            part = hit.why["arms"].get("containing", {}).get("score", 0.0)
+            judged.append(replace(hit, confidence=round(max(words, near, part), 4)))
         return judged
 
     def is_sure(self, hits: Sequence[Hit]) -> bool:
@@ -7344,7 +7407,9 @@ class HermesLite:
         Words and vectors are two arms, merged by score (retrieval.fusion); a system may add
         one, and so do days that the query names ("two weeks ago", read from *now*). An arm that
         fails is left out and named in `degraded`. Without tags nothing is returned when even the
-        best hit is less likely than retrieval.min_confidence. Each hit counts as an access.
+        best hit is less likely than retrieval.min_confidence. Where no word of the query is
+        found, what holds a part of a number or name ("T2024-08" of CT2024-0876) answers.
+        Each hit counts as an access.
         *tags* keeps what has all of them, *agent* what exactly this agent wrote; an unknown one
         finds nothing. With tags and no query it is all of theirs, newest first.
         """
@@ -7364,10 +7429,11 @@ class HermesLite:
             arms["vectors"] = ranking.near(vector)
             if span:
                 arms["dates"] = ranking.dated(arms, span, k)
-            hits = ranking.hits(ranking.fused(arms), arms, limit=max(2 * k, _RERANK_DEPTH))
-            hits = ranking.judged(ranking.quoted_first(hits))
+            hits = ranking.ranked(arms, max(2 * k, _RERANK_DEPTH))
             if not wanted and not ranking.is_sure(hits):
-                hits = []
+                arms["keywords"], hits = [], []
+            if ranking.is_unfound(arms) and (part := ranking.containing()):
+                hits = ranking.ranked({**arms, "containing": part}, max(2 * k, _RERANK_DEPTH))
         hits = self._reranked(query, hits, k, degraded)
         return self._answer(query, self._weighed(query, hits, degraded)[:k], degraded)
 

@@ -475,6 +475,7 @@ TIMES = (("2026-05-20T08:29:42", "2026-05-20T08:29:42+00:00"),
          ("2026-05-20", "2026-05-20T00:00:00+00:00"), ("2026/5/20", "2026-05-20T00:00:00+00:00"),
          (1716192000, "2024-05-20T08:00:00+00:00"), ("1716192000", "2024-05-20T08:00:00+00:00"),
          (1716192000000, "2024-05-20T08:00:00+00:00"), (1716192000.5, "2024-05-20T08:00:00+00:00"),
+         ("7", None), ("2026", None), ("202605", None),
          ("", None), (None, None), ("yesterday", None), ("0001-01-01", None),
          ("20 May 2026", None), ("2026-13-01", None), ("2026-02-30", None), (True, None),
          (math.nan, None), (math.inf, None), (10 ** 30, None), ("0001-01-01T00:00+23:59", None),
@@ -4404,6 +4405,9 @@ class Recalling(Case):
         self.assertEqual(len(memory.list(since="2026-08-20", unverified=True)), 2)
         with self.assertRaisesRegex(UsageError, "'soon'; give a date"):
             memory.list(since="soon")
+        for slip in ("2026", "7", "202608"):           # no seconds since 1970: all would pass
+            with self.assertRaisesRegex(UsageError, "since is"):
+                memory.list(since=slip)
 
     def test_stats_and_rooms_are_counted(self):
         memory = self.open()
@@ -5874,6 +5878,32 @@ class Confidence(Case):
         self.assertEqual(self.open().recall(asked), [])
         self.assertGreater(len(self.open(settings).recall(asked)), 0)
         self.assertGreater(len(self.open().recall("colour of boat 7")), 0)
+
+    def test_a_part_of_a_number_or_name_is_found_where_no_word_is(self):
+        memory = self.open()
+        texts = {name: memory.remember(text, agent="anna").id for name, text in (
+            ("en", "Contract CT2024-0876 has to be signed"), ("zh", "客户张三的合同编号是CT2024-0877，金额3万"),
+            ("code", "Der Druck von prod_db_main ist hoch"), ("day", "Am 08. Mai ist Abgabe"),
+            ("call", "call getUserName before the loop"))}
+        both = {texts["en"], texts["zh"]}
+        for query, found in (("T2024-08", both), ("ct2024-08", both), ("T2024-0876", {texts["en"]}),
+                             ("T2024-0877?", {texts["zh"]}), ("UserNam", {texts["call"]}),
+                             ("b_main", {texts["code"]}), ("T2024-9", set()), ("Druc", set())):
+            with self.subTest(query):
+                hits = memory.recall(query)
+                part = [hit for hit in hits if "containing" in hit.why["arms"]]
+                self.assertEqual({hit.id for hit in part}, found)
+                self.assertEqual(hits[:len(part)], part)
+                self.assertTrue(all(0.1 < hit.confidence <= 0.5 for hit in part), part)
+        less, more = (memory.recall(q)[0].confidence for q in ("T2024-0", "CT2024-087"))
+        self.assertLess(less, more)                # the more of the word, the surer
+        self.assertLess(memory.recall("Quagga 2024-087")[0].confidence,
+                        memory.recall("2024-087")[0].confidence)
+        self.assertEqual(memory.recall("T2024-08", agent="bot"), [])
+        for query in ("CT2024-0876", "CT2024", "Druck von prod_db_main", "08", "who signs T2024-08",
+                      "Ab-gabe"):
+            for hit in memory.recall(query):       # words are found: nothing else is looked for
+                self.assertNotIn("containing", hit.why["arms"], query)
 
     def test_words_of_another_than_the_one_asked_about_are_less_sure(self):
         memory = self.open()

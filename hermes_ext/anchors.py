@@ -35,7 +35,8 @@ newer text says beside them; a text with a value that is not in the older one st
 then.
 
 Recall. A number, address or phone number in the query puts the memories that hold exactly this
-one first (`why` says "exact"), and leaves out those that hold another number instead. A query
+one first (`why` says "exact"), and leaves out those that hold another number instead, unless the
+one asked for stands in theirs and no word of the query was found. A query
 that names a type and whose it is ("张三的合同号", "Alice's phone number") puts first what has such
 an anchor and all the other words.
 
@@ -439,7 +440,8 @@ class Anchors:
             why = self._answers(query, wanted, hit.memory)
             if why:
                 first.append(replace(hit, confidence=1.0, why={**hit.why, "exact": why}))
-            elif not (wanted and self._looks_alike(wanted, hit.memory)):
+            elif "containing" in hit.why["arms"] or not (
+                    wanted and self._looks_alike(wanted, hit.memory)):
                 rest.append(hit)
         return first + rest
 

@@ -270,15 +270,20 @@ def _wanted(memory: HermesLite, held: _Held,
             with_forgotten: bool) -> tuple[dict[str, Memory], set[str]]:
     """Return the memories that come back, redacted by today's rules, and the ids left out.
 
-    What prune took was not forgotten by a person: a restore may bring it back.
+    What prune took was not forgotten by a person: a restore may bring it back. Two agents may
+    have said the same: what one forgot before the backup was made, or while the other's memory
+    is still here, leaves the other's as it is.
     """
     store, scrubber = file_store(memory), Scrubber(memory)
     by_id = {tomb["id"]: tomb for tomb in tombs_of(store).values()}
+    known = {tomb["id"] for tomb in held.tombs.values()}
     wanted, gone = {}, set()
     for memory_id, each in held.memories.items():
         clean = Memory.from_entry(scrubber.entry(each.entry()))
-        tomb = by_id.get(memory_id) or store.forgotten(each.content) or store.forgotten(
-            clean.content)
+        tomb = by_id.get(memory_id)
+        if tomb is None and store.get(memory_id) is None:
+            tomb = store.forgotten(each.content) or store.forgotten(clean.content)
+            tomb = None if tomb and tomb["id"] in known else tomb
         if tomb and not tomb["why"].startswith("pruned") and not with_forgotten:
             gone.add(memory_id)
         else:

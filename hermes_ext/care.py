@@ -109,6 +109,10 @@ def doctor(memory: HermesLite) -> Checkup:
                              "; ".join(config.notices) or "it can be read"))
     except HermesError as problem:
         return Checkup([*checkup, Check("config", "fail", str(problem))])
+    try:
+        HermesLite(root, config=config, store=memory.store)     # each looks at its settings
+    except HermesError as problem:
+        return Checkup([*checkup, Check("systems", "fail", str(problem))])
     if is_archive(memory.store):
         return _doctor_archive(memory.store, checkup)
     try:

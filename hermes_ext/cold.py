@@ -283,7 +283,8 @@ def thaw(memory: HermesLite, what: str | None = None, *, dry_run: bool = False) 
         cold = _index(memory)
         wanted = _wanted(cold, what)
         found, left = _read(cold, wanted)
-        back = [] if dry_run else [each.id for each in found if _put(memory, each)]
+        back = [] if dry_run else [each.id for each in found if _put(
+            memory, each, moved=cold.memories[each.id][0])]
     if dry_run:
         return Moved(tuple(each.id for each in found), cold.place, "brought back",
                      tuple(each.content for each in found), left, True)
@@ -337,13 +338,19 @@ def _read(cold: Cold, wanted: Iterable[str]) -> tuple[list[Memory], tuple[str, .
     return found, tuple(left)
 
 
-def _put(memory: HermesLite, cold: Memory) -> bool:
-    """Put a memory back; False where it was forgotten, or is there in the same words."""
+def _put(memory: HermesLite, cold: Memory, *, moved: str) -> bool:
+    """Put a memory back; False where it was forgotten, or is there in the same words.
+
+    The name of its file, *moved*, tells since when it is cold: what was forgotten before that
+    was another agent's memory in the same words.
+    """
     store, record = memory.store, memory._cleaned(cold)
     if store.get(record.id) is not None:           # a kill has left it in both places
         return True
     tomb = store.forgotten(record.content)
-    if tomb and not tomb["why"].startswith("pruned") or store.twin(
+    at = core.parse_time(tomb["at"]) if tomb else None
+    is_other = at is not None and f"cold_{at:%Y%m%d_%H%M%S}" < moved[:20]
+    if tomb and not is_other and not tomb["why"].startswith("pruned") or store.twin(
             record.content, accept=lambda i: core.is_same_agent(store.get(i).agent,
                                                                 record.agent)):
         return False

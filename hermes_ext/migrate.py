@@ -71,6 +71,8 @@ def migrate(memory: HermesLite, to: str) -> Migrated:
     warnings = [*source.notices]
     if memory.config["storage"]["backend"] == "archive" and to == "files":
         warnings.append("config.yaml still says storage.backend: archive; set it to files")
+    if to == "files" and "buffer" in core.load_config(memory.root)["systems"]:
+        warnings.append("config.yaml still names systems.buffer; take it out")
     source.notices.clear()
     return Migrated(to, count, tombs, vectors, resumed, tuple(warnings))
 
@@ -171,9 +173,13 @@ def _inside(folder: Path) -> Iterator[Path]:
 
 
 def _as_it_is(root: str | None) -> HermesLite:
-    """Open whatever holds the memories now, whatever config.yaml says of it."""
+    """Open whatever holds the memories now, whatever config.yaml says of it.
+
+    The buffer stays out: it stands before an archive only, and what is moved needs none.
+    """
     place = core.find_root(root)
     config = core.load_config(place)
+    config["systems"].pop("buffer", None)
     if (place / "index.json").exists():
         return HermesLite(place, config=config, store=FileStore(
             place, config, cipher=core.get_encryption(place, config)))
@@ -181,7 +187,8 @@ def _as_it_is(root: str | None) -> HermesLite:
 
 
 def _show(done: Migrated) -> Iterator[str]:
-    yield (f"{done.memories} memories, {done.tombstones} tombstones and {done.vectors} vectors "
+    yield (f"{core.counted(done.memories, 'memory', 'memories')}, "
+           f"{core.counted(done.tombstones, 'tombstone')} and {core.counted(done.vectors, 'vector')} "
            f"are now in {'memory_archive.db' if done.to == 'archive' else 'files'}"
            + (f" ({done.resumed} of them from an earlier run)" if done.resumed else ""))
 

@@ -278,6 +278,14 @@ class Recalling(AnchorsCase):
             say(f"客户赵{number}的合同编号是CT2023-{number:04d}")
         self.english = say("Alice's phone number is +49 30 1234567").id
 
+    def test_the_beginning_of_a_number_finds_what_begins_so(self):
+        for backend in ("files", "archive"):
+            memory = self.memory(backend, {"storage": {"backend": backend}})
+            for text in ("合同编号是CT2024-0876", "the contract number is CT2025-0100"):
+                memory.remember(text)
+            self.assertEqual([hit.content for hit in memory.recall("CT2024-08")],
+                             ["合同编号是CT2024-0876"])
+
     def test_a_number_finds_its_memory_first_and_no_look_alike(self):
         for query in ("CT2024-0876", "ct2024-0876", "合同CT2024-0876的进展",
                       "what about CT2024-0876?"):

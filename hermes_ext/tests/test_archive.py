@@ -206,6 +206,22 @@ class TestContract(Case):
             with self.subTest(seed=seed):
                 self.run_seed(seed, 60, changing=False)
 
+    def test_a_part_of_a_number_is_found_in_both(self) -> None:
+        answers = []
+        for store in (self.files(), self.archive()):
+            memory = HermesLite(store.root, store=store, clock=self.clock)
+            self.addCleanup(memory.close)
+            ids = {}
+            for text in ("Contract CT2024-0876 is signed", "合同编号是CT2024-0877", "Am 08. Mai",
+                         "der Server prod_db_main steht", "CT2024-0876 und CT2024-0876-B"):
+                self.now += timedelta(hours=1)
+                ids[memory.remember(text).id] = text
+            answers.append([[(ids[hit.id], hit.confidence, hit.score, [*hit.why["arms"]])
+                             for hit in memory.recall(query)]
+                            for query in ("T2024-08", "ct2024-08", "b_main", "2024-0877", "4-087")])
+        self.assertEqual(answers[0], answers[1])
+        self.assertTrue(all("containing" in rows[0][3] for rows in answers[0]), answers[0])
+
     def test_the_same_answers_with_the_real_sizes(self) -> None:
         self.run_seed(20, 40, changing=True, neighbours=0.0, source_share=0.0,
                               speaker=0.0)

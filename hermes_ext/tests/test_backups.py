@@ -124,6 +124,22 @@ class Restore(Case):
         with self.assertRaises(Refused):
             self.open().remember(gone.content, deliberate=False)
 
+    def test_what_one_agent_forgot_leaves_the_same_words_of_the_other(self) -> None:
+        memory = self.filled("the ferry leaves at nine")
+        kept, gone = (memory.remember("the port is 5433", agent=name).id for name in ("anna", "bot"))
+        memory.forget(gone)
+        copy = backups.backup(memory, self.home / "b.tar.gz")
+        plan = backups.restore(memory, copy.file, dry_run=True)
+        self.assertEqual((plan.removed, plan.same, plan.forgotten), (0, 2, 0))
+        with memory.store.transaction():               # lost, not forgotten
+            memory.store.remove(kept, why=None)
+        self.assertEqual(backups.restore(memory, copy.file).added, 1)
+        self.assertEqual(memory.get(kept).agent, "anna")
+        memory.forget(kept)
+        self.assertEqual(backups.restore(memory, copy.file).forgotten, 1)
+        with self.assertRaises(NotFound):
+            memory.get(kept)
+
     def test_daily_backups_and_archives_of_prune_are_accepted(self) -> None:
         memory = self.filled()
         self.now += timedelta(days=1)

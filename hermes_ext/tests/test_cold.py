@@ -13,7 +13,7 @@ import tempfile
 import time
 import unittest
 import urllib.request
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from unittest import mock
 
@@ -129,6 +129,17 @@ class TestCold(Case):
             done = cold.thaw(memory)
             self.assertEqual(done.ids, ("mem_20260101_000000_aaaa",))
             self.assertIn("forgotten", done.warnings[0])
+
+    def test_what_one_agent_forgot_before_the_move_leaves_the_others_as_it_is(self) -> None:
+        for memory in self.each():
+            text = "the staging port is 5433"
+            kept, gone = (memory.remember(text, agent=name).id for name in ("anna", "bot"))
+            memory.forget(gone)
+            self.now = NOW + timedelta(days=40)
+            self.assertEqual(cold.freeze(memory, below=9).ids, (kept,))
+            self.assertEqual(cold.thaw(memory).ids, (kept,))
+            self.assertEqual([(m.id, m.agent) for m in memory.list()], [(kept, "anna")])
+            self.now = NOW
 
     def test_the_same_words_in_the_store_are_not_doubled(self) -> None:
         for memory in self.each():

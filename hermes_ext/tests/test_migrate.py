@@ -1,6 +1,7 @@
 """A move from files into the archive and back loses nothing, also when it is killed."""
 from __future__ import annotations
 
+import importlib.util
 import os
 import random
 import shutil
@@ -141,6 +142,25 @@ class TestMigrate(unittest.TestCase):
         with self.assertRaisesRegex(ConfigError, "encrypt off"):
             migrate.migrate(memory, "archive")
         memory.store.cipher = None
+
+    @unittest.skipUnless(importlib.util.find_spec("yaml"), "needs PyYAML")
+    def test_a_buffer_named_too_early_or_too_long_stops_no_move(self) -> None:
+        root = self.folder / "early"
+        with HermesLite(root, config=core.Config(environ=ENVIRON)) as memory:
+            memory.remember("the gateway is checked on Mondays")
+        (root / "config.yaml").write_text("systems: {buffer: {}}\n")
+
+        def run(*words: str) -> tuple[int, str]:
+            done = subprocess.run([sys.executable, str(HOME / "hermes_lite.py"), "--root", str(root),
+                                   *words], capture_output=True, text=True, encoding="utf-8")
+            return done.returncode, done.stdout + done.stderr
+        self.assertIn("systems.buffer stands before an archive", run("list")[1])
+        code, said = run("doctor")
+        self.assertEqual((code, "fail  systems: config.yaml: systems.buffer" in said), (1, True))
+        self.assertEqual(run("migrate", "--to", "archive")[0], 0)
+        self.assertIn("gateway", run("list")[1])
+        code, said = run("migrate", "--to", "files")
+        self.assertEqual((code, "still names systems.buffer" in said), (0, True))
 
 
 if __name__ == "__main__":
