@@ -2255,8 +2255,10 @@ class _Roster:
 
 
 def _documents(bitmap: int) -> Iterator[int]:
-    words = bitmap.to_bytes((bitmap.bit_length() + 63) // 64 * 8, sys.byteorder)
-    for at, word in enumerate(array("Q", words)[::1 if sys.byteorder == "little" else -1]):
+    data = bitmap.to_bytes((bitmap.bit_length() + 63) // 64 * 8, sys.byteorder)
+    words = array("Q", data)[::1 if sys.byteorder == "little" else -1]
+    for at in itertools.compress(range(len(words)), words):
+        word = words[at]
         while word:
             low = word & -word
             yield at * 64 + low.bit_length() - 1
@@ -4005,23 +4007,25 @@ class _Find:
         *level* are scored, those that reach a lower one, and so on.
         """
         digits, unit = self.bounds()
-        some = functools.reduce(operator.or_, digits)
-        level = 0                                  # the highest that k notes reach
-        for digit in range(len(digits) - 1, -1, -1):
-            if _reach(digits, level | 1 << digit, some).bit_count() >= k:
-                level |= 1 << digit
+        some = equal = functools.reduce(operator.or_, digits)
+        level = above = 0                          # the highest that k notes reach
+        for at in range(len(digits) - 1, -1, -1):
+            more = equal & digits[at]
+            if (above | more).bit_count() >= k:
+                level, equal = level | 1 << at, more
+            else:
+                above, equal = above | more, equal ^ more
         best: list[tuple[float, int]] = []
-        most, done = sum(1 << digit for digit in range(len(digits))), 0
+        most, done, reach = (1 << len(digits)) - 1, 0, above | equal
         highest = self.parts[min(self.index._shortest, self.far)] * self.top * _SLACK
         while True:
-            level = max(1, level)
-            ring = _reach(digits, level, some)
-            self.take([*_documents(ring & ~done)], most * unit * self.top * _SLACK, best, k)
+            self.take([*_documents(reach ^ done)], most * unit * self.top * _SLACK, best, k)
             least = best[0][0] / unit / highest if len(best) == k else 0.0
-            if level == 1 or level < least + 1:
+            if level <= 1 or level < least + 1:
                 return best
-            done, most = ring, level - 1
-            level = max(math.ceil(least), min(level - 1, level * 9 // 10 if least else level // 2))
+            done, most = reach, level - 1
+            level = max(1, math.ceil(least), min(most, level * 9 // 10 if least else level // 2))
+            reach = _reach(digits, level, some)
 
     def bounds(self) -> tuple[list[int], float]:
         """Binary digits of the units that each note reaches at most, and what a unit is worth.

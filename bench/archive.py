@@ -5,7 +5,7 @@ usage: archive.py [--sizes 1000,100000] [--full] [--singles 200] [--files 100000
                   [--out FILE.json]
 
 The texts are those of bench/notes.py; each memory has two tags. Measured: one durable write, a
-batch, recall by words and by tags, a recall as a process of its own with its memory, bytes on
+batch (until it is on the disk, and until it is in the indexes), recall by words and by tags, a recall as a process of its own with its memory, bytes on
 disk. Beside it: a bare INSERT + COMMIT of the same row into a table of as many; FTS5 over the same
 texts as it cuts words itself (unicode61: no Chinese words), by trigrams, and over the core's own
 tokens, each answering with the best 50 by bm25(); the store of files, up to --files memories.
@@ -154,8 +154,8 @@ def measure_questions(asks: dict[str, Callable[[str], object]],
 
 def measure_cold(root: Path, queries: Sequence[str], count: int) -> dict[str, float]:
     """Run a recall as a process of its own; the first is not counted."""
-    runs = [process([sys.executable, "-c", CODE, str(HOME), "--root", str(root), "recall", query])
-            for query in queries[:count + 1]][1:]
+    runs = [process([sys.executable, "-c", CODE, str(HOME), "--root", str(root), "recall", query],
+                    {"PYTHONDONTWRITEBYTECODE": ""}) for query in queries[:count + 1]][1:]
     return {"ms": round(statistics.median(ms for ms, _ in runs), 1),
             "rss_mb": round(max(rss for _, rss in runs) / 1e6, 1)}
 
@@ -168,6 +168,7 @@ def measure(size: int, folder: Path, *, singles: int, files: int) -> dict[str, o
     config = core.load_config(root)
     store = ArchiveStore(root, config)
     found: dict[str, object] = {"size": size, "batch_per_s": round(fill(store, rows))}
+    found["index_per_s"] = round(1e3 * size / timed(store.settle))
     store.close()
     found["bytes"] = store.sizes()["records"]
     queries = [notes.query(notes.rng.choice(rows).content) for _ in range(200)]
@@ -220,6 +221,7 @@ def table(results: Sequence[dict]) -> Iterator[str]:
         ("remember (redaction, conflicts …)", lambda r: two(r["write"]["remember"])),
         ("batch, memories a second", lambda r: f"{r['batch_per_s']:,}; "
          f"{r['write']['put']['p50_ms'] * r['batch_per_s'] / 1e3:.1f} x as fast as one by one"),
+        ("… and into the indexes", lambda r: f"{r['index_per_s']:,}"),
         ("words, best 50: p50 / p95 ms", lambda r: two(r["ask"]["words"])),
         ("FTS5 over the same tokens", against("fts5_tokens")),
         ("FTS5 trigram", against("fts5_trigram")),

@@ -54,6 +54,13 @@ class Doctor(Case):
         else:
             self.assertIn("warn  config", out)
 
+    def test_the_size_of_a_store_counts_every_file(self) -> None:
+        self.filled().close()
+        (self.root / "memory_archive.db").write_bytes(bytes(123_456))
+        said = care._check_disk(self.root).says
+        held = sum(path.stat().st_size for path in self.root.rglob("*") if path.is_file())
+        self.assertIn(f"the store has {held:,}", said)
+
     def test_a_store_that_is_not_there_is_a_warning(self) -> None:
         self.assertEqual(self.look(), {"root": "warn"})
 
