@@ -33,6 +33,7 @@ import functools
 import json
 import os
 import sqlite3
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -657,7 +658,7 @@ class ArchiveStore(Rescue, Tombs, Vectors):
         """Empty the log and close the file; it opens again when it is asked."""
         if self._connection is not None and not self._depth:
             with contextlib.suppress(sqlite3.Error, Locked, StorageError):
-                if self._owes:
+                if self._owes and not sys.exc_info()[0]:       # else leave at once
                     self._catch_up()
                 if self._residue:
                     self._empty_log()
