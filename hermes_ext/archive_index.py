@@ -199,23 +199,32 @@ class Words(BM25Index):
         self.tables, self._keys, self._docs = tables, tables.names, _Docs(tables)
         self._lengths: array | None = None
         self._held: dict[str, TermList | None] = {}
+        self._asked: tuple | None = None           # the query and the state of what is held
 
     def __len__(self) -> int:
         return self.tables.count
 
     def search(self, query: str, k: int | None = None, **how: object) -> list:
-        self._prepare()
+        self._prepare(query)
         return super().search(query, k, **how)
 
     def ceiling(self, query: str) -> float:
-        self._prepare()
+        self._prepare(query)
         return super().ceiling(query)
 
-    def _prepare(self) -> None:
+    def forget(self) -> None:
+        """Drop what was read of a state that may be another now."""
+        self._lengths = self._asked = None
+
+    def _prepare(self, query: str) -> None:
         """Take over the counts of the present state; lists read for another one go."""
         if self._lengths is None:
             self._lengths = self._read_lengths()
-        self._held, self._total, self._shortest = {}, self.tables.total, self.tables.shortest
+        tables = self.tables
+        self._total, self._shortest = tables.total, tables.shortest
+        asked = query, tables.changes, tables.next, tables.cut, tables.retired
+        if asked != self._asked:
+            self._held, self._asked = {}, asked
 
     def _slip(self, term: str) -> str | None:
         self._hold(core._slips(term) if 4 < len(term) < 40 else ())
@@ -223,7 +232,7 @@ class Words(BM25Index):
 
     def in_context(self, query: str, found: Sequence[tuple[str, float]], **how: object) -> list:
         """Read names, sources and lists of all that is asked about at once, then rank."""
-        self._prepare()
+        self._prepare(query)
         names = self.tables.names
         docs = [self._docs[key] for key, _ in found]
         names.load({doc + away for doc in docs if names.sources[names.known[doc]] is not None

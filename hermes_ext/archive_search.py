@@ -111,7 +111,7 @@ class SearchTables:
         self.tail: dict[int, Row] = {}
         self.tail_words: dict[bytes, list[int]] | None = None
         self.tail_pairs: dict[bytes, list[int]] = {}
-        self.words._lengths = None
+        self.words.forget()
         # (Term, n up to 3) -> the documents in the tables that have it n times or more, as bits;
         # term -> no document in the tables has it more often. Of what searches have asked for.
         self.rows: OrderedDict[tuple[str, int], bytearray] = OrderedDict()
@@ -230,7 +230,7 @@ class SearchTables:
         self._take(doc, row)
 
     def retire(self, doc: int, text: str) -> None:
-        """Take a document out of every list; *text* is what `add` was given for it."""
+        """Take a document out of every list; *text* is what is stored under it."""
         self.count, self.retired = self.count - 1, self.retired + 1
         self.names.clear()
         if doc >= self.cut:

@@ -530,6 +530,16 @@ class TestPromises(Case):
         self.assertIsNotNone(store.get("mem_0001"))
         self.check_indexes(store)
 
+    def test_what_a_failed_write_held_is_not_found(self) -> None:
+        store, words = self.archive(), lambda s: [i for i, _ in s.search_words("heron", 9)]
+        with self.assertRaises(KeyError), store.transaction():
+            store.put(Memory("mem_1", "a heron", created_at=core.iso(self.now)))
+            self.assertEqual(words(store), ["mem_1"])
+            raise KeyError
+        with store.transaction():
+            store.put(Memory("mem_2", "a crane", created_at=core.iso(self.now)))
+            self.assertEqual(words(store), [])
+
     def test_another_config_of_the_tokens_makes_the_indexes_anew(self) -> None:
         store = self.archive()
         self.fill(store, 20)
