@@ -635,6 +635,8 @@ class YamlSettings(Case):
         self.assertEqual(config["pruning"], h.DEFAULTS["pruning"])
         self.assertEqual(config["security"]["personal_numbers"], "off")
         self.assertEqual(self.load("").rooms, h.DEFAULTS["rooms"])
+        self.assertEqual(self.load("storage: archive\n")["storage"],
+                         {**h.DEFAULTS["storage"], "backend": "archive"})
 
     def test_an_error_names_the_line_and_what_would_be_right(self):
         for text, said in (
@@ -649,6 +651,7 @@ class YamlSettings(Case):
                 ("retrieval:\n\thot_boost: 1\n", ":2: .*indent with blanks"),
                 ("retrieval: [1\n", ":2: "), ("- a\n", ":1: this is not a list of sections"),
                 ("retrieval: 5\n", ":1: 'retrieval' needs indented keys"),
+                ("storage: cloud\n", ":1: .*one of files, archive"),
                 ("pruning:\n  low_frequency_days: ten\n", ":2: .*a whole number, not 'ten'"),
                 ("pruning:\n  low_frequency_days: 2.5\n", ":2: .*a whole number"),
                 ("pruning:\n  low_frequency_days: -1\n", ":2: .*below 0"),
