@@ -2698,14 +2698,15 @@ def _claims(text: str) -> list[tuple[str, int, tuple[str, ...], dict[str, str]]]
     for sign, patterns in ((-1, _GIVEN_UP), (1, _TAKEN_UP)):
         for source in patterns:
             if _may_match(source, low):
-                pattern = _compiled(source.translate(_AS_GROUP), re.I)
-                sentences = [pattern.sub(functools.partial(note, at, sign), sentence)
+                sentences = [_claim(source).sub(functools.partial(note, at, sign), sentence)
                              for at, sentence in enumerate(sentences)]
                 low = _lowered(sentences)
     return [claim[2:] for claim in sorted(claims, key=lambda claim: claim[:2])]
 
 
-_AS_GROUP = {ord("«"): "(?:", ord("»"): ")"}
+@functools.cache
+def _claim(source: str) -> re.Pattern:
+    return re.compile(source.replace("«", "(?:").replace("»", ")"), re.I)
 
 
 def _lowered(sentences: list[str]) -> str:
