@@ -385,6 +385,9 @@ class Command(AnchorsCase):
         self.assertIn("CT2024-0876", self.run_it("recall", "--tags", "a", "c").stdout)
         nothing = self.run_it("anchors", "--type", "url")
         self.assertEqual((nothing.returncode, nothing.stderr), (0, "hermes-lite: nothing found\n"))
+        unknown = self.run_it("anchors", "--type", "contract")
+        self.assertEqual(unknown.returncode, 2)
+        self.assertIn("no type 'contract'; use one of: contract_id, invoice_id", unknown.stderr)
         self.assertEqual(self.run_it("recall", "--tags").returncode, 2)
         self.assertEqual([one.name for one in OPERATIONS], ["anchors"])
 
