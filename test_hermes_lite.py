@@ -3819,6 +3819,8 @@ class RuleDigesting(unittest.TestCase):
         for text, category, content in (
                 ("我们决定使用 PostgreSQL 16。", "decision", "决定: 使用 PostgreSQL 16"),
                 ("We decided to use PostgreSQL 16.", "decision", "decision: use PostgreSQL 16"),
+                ("Wir haben beschlossen, Redis 7 zu nehmen.", "decision",
+                 "decision: Redis 7 zu nehmen"),
                 ("Wir haben uns für Postgres entschieden.", "decision",
                  "decision: Wir haben uns für Postgres entschieden"),
                 ("不再使用 MySQL", "decision", "决定: 不再使用 MySQL"),
