@@ -856,9 +856,11 @@ def find_root(root: str | os.PathLike | None = None, *,
     """Return the data root as a real path: *root*, $HERMES_LITE_ROOT, or where the module is.
 
     Beside the module in a checkout or a copied file; where pip installed it,
-    $XDG_DATA_HOME/hermes-lite (~/.local/share/hermes-lite).
+    $XDG_DATA_HOME/hermes-lite (~/.local/share/hermes-lite). UsageError for a blank *root*.
     """
     environ = os.environ if environ is None else environ
+    if root is not None and not str(root).strip():     # $DIR that is not set
+        raise UsageError("the data root is empty; give a folder's path, or leave it out")
     chosen = root or environ.get("HERMES_LITE_ROOT", "").strip()
     if chosen:
         if "\0" in str(chosen):

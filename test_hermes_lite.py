@@ -5541,6 +5541,7 @@ class Commands(Case):
                 (("remember", "x" * 5, "y"), 2, "unrecognized arguments: y; put a text of several"),
                 (("list", "--nonsense"), 2, "unrecognized arguments: --nonsense (`hermes-lite list"),
                 (("foo",), 2, "no command 'foo' (`hermes-lite --help"),
+                *((("list", "--root", empty), 2, "the data root is empty") for empty in ("", " ")),
                 (("remember", "x", "--position", "middle"), 2, "give first or last"),
                 (("nonsense",), 2, "no command 'nonsense'"), (("rember", "x"), 2, "did you mean 'remember'"), (("--nonsense",), 2, "unrecognized"),
                 (("remember", NOTES[1], "--categ", "config"), 2, "unrecognized"),

@@ -243,8 +243,8 @@ class Rules:
         wanted = {rule.name: rule.when["anchor"] for rule in self.rules if "anchor" in rule.when}
         settings = self.memory.config["systems"].get("anchors")
         own = settings.get("patterns") if isinstance(settings, Mapping) else None
-        known = (*import_system("anchors").TYPES, *(own.values() if isinstance(own, Mapping) else ())
-                 ) if wanted else ()
+        own = own.values() if isinstance(own, Mapping) else ()
+        known = (*import_system("anchors").TYPES, *own) if wanted else ()
         for name, kind in wanted.items():
             _known(kind, known, f"config.yaml: systems.rules.{name}.when.anchor", what="type")
 

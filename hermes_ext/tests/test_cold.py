@@ -75,7 +75,10 @@ class TestCold(Case):
             self.assertEqual(len(memory.store), 5)
             done = cold.freeze(memory)
             self.assertEqual((done.ids, len(memory.store)), (plan.ids, 3))
-            self.assertEqual(cold.freeze(memory).ids, ())
+            again = cold.freeze(memory)
+            self.assertEqual((again.ids, again.warnings), ((), (
+                "no memory has a score below 3 and is older than 30 days, the critical and the "
+                "pinned aside",)))
             back = cold.thaw(memory)
             self.assertEqual(back.ids, plan.ids)
             self.assertEqual([memory.get(row.id) for row in rows], rows)
