@@ -391,6 +391,8 @@ def _archive(memory: HermesLite, *, what: str | None, cold: bool, thaw: bool, fo
              dry_run: bool) -> object:
     if cold + thaw + forget > 1:
         raise UsageError("give one of --cold, --thaw and --forget")
+    if what is not None and not (thaw or forget):
+        raise UsageError("a query or an id needs --thaw, an id --forget beside it")
     if thaw:
         return globals()["thaw"](memory, what, dry_run=dry_run)
     if forget:

@@ -190,6 +190,13 @@ class TestCold(Case):
         cold.thaw(memory)
         self.assertEqual(memory.get(rows[0].id), rows[0])
 
+    def test_a_word_that_nothing_would_use_is_refused(self) -> None:
+        memory, operation = self.memory(), cold.OPERATIONS[0]
+        for is_cold in (False, True):
+            with self.assertRaisesRegex(UsageError, "needs --thaw"):
+                operation.handler(memory, what="gateway", cold=is_cold, thaw=False, forget=False,
+                                  below=None, older_than=None, place=None, dry_run=False)
+
     def test_the_command_says_what_is_wrong(self) -> None:
         memory = self.memory()
         run = cold.OPERATIONS[0].handler
