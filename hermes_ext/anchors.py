@@ -35,8 +35,8 @@ newer text says beside them; a text with a value that is not in the older one st
 then.
 
 Recall. A number, address or phone number in the query puts the memories that hold exactly this
-one first (`why` says "exact"), and leaves out those that hold another number instead, unless the
-one asked for stands in theirs and no word of the query was found. A query
+one first (`why` says "exact"), and leaves out those that hold another number instead; one of which
+the asked is a part stays where nothing else is found. A query
 that names a type and whose it is ("张三的合同号", "Alice's phone number") puts first what has such
 an anchor and all the other words.
 
@@ -437,8 +437,11 @@ class Anchors:
         return [one.id for one in found.values() if self._answers(query, wanted, one)]
 
     def weigh(self, hits: Sequence[Hit], query: str) -> list[Hit]:
-        """Put the exact ones first; leave out what holds another number than the one asked for."""
-        wanted, first, rest = self._asked(query), [], []
+        """Put the exact ones first; leave out what holds another number than the one asked for.
+
+        One of which the asked is a part is another only where anything else is found.
+        """
+        wanted, first, rest, longer = self._asked(query), [], [], []
         for hit in hits:
             why = self._answers(query, wanted, hit.memory)
             if why:
@@ -446,7 +449,10 @@ class Anchors:
             elif "containing" in hit.why["arms"] or not (
                     wanted and self._looks_alike(wanted, hit.memory)):
                 rest.append(hit)
-        return first + rest
+            elif any(value in held for _, value in wanted
+                     for _, held in self.values(hit.memory)):
+                longer.append(hit)
+        return first + rest or longer
 
     def _asked(self, query: str) -> set[tuple[str, str]]:
         return {key for key in extract(query, self.patterns)

@@ -283,8 +283,13 @@ class Recalling(AnchorsCase):
             memory = self.memory(backend, {"storage": {"backend": backend}})
             for text in ("合同编号是CT2024-0876", "the contract number is CT2025-0100"):
                 memory.remember(text)
-            self.assertEqual([hit.content for hit in memory.recall("CT2024-08")],
-                             ["合同编号是CT2024-0876"])
+            for query in ("CT2024-08", "合同 CT2024-08", "the contract CT2024-08?"):
+                self.assertEqual([hit.content for hit in memory.recall(query)],
+                                 ["合同编号是CT2024-0876"], query)
+            memory.remember("合同编号是CT2024-08")
+            for query in ("CT2024-08", "合同 CT2024-08"):
+                self.assertEqual([hit.content for hit in memory.recall(query)],
+                                 ["合同编号是CT2024-08"], query)
 
     def test_a_number_finds_its_memory_first_and_no_look_alike(self):
         for query in ("CT2024-0876", "ct2024-0876", "合同CT2024-0876的进展",
