@@ -8206,7 +8206,8 @@ def _show_hits(hits: Hits) -> Iterator[str]:
         yield f"{number}. {_visible(hit.content)}"
         arms = " ".join(f"{name}#{place['rank']}" for name, place in hit.why["arms"].items())
         sure = f"{hit.confidence:.0%} sure · " if hit.confidence else ""     # vsearch judges none
-        yield f"   {hit.score:.2f} {arms} · {sure}{hit.memory.room} · {hit.id}"
+        score = f"{hit.score:.2f} " if hit.score else ""   # tags and parts of words have none
+        yield f"   {score}{arms} · {sure}{hit.memory.room} · {hit.id}"
 
 
 def _show_memory(memory: Memory) -> list[str]:

@@ -5513,6 +5513,8 @@ class Commands(Case):
         lines = dict(line.split("  ", 1) for line in self.run_("list").out.splitlines())
         self.assertEqual(lines[made], f"events  5  unverified  {NOTES[0]}  #port #合同 by anna")
         self.assertEqual(lines[plain], f"events  5  unverified  {NOTES[1]}")
+        self.assertRegex(self.run_("recall", "--tags", "port").out.splitlines()[1],
+                         r"^   tags#1 · 100% sure · events · mem_\w+$")
         said = self.run_("stats").out
         self.assertIn("recalled often: 0\nrecalled seldom: 2\n", said)
 

@@ -288,7 +288,7 @@ def _show_score(row: Mapping[str, object]) -> Iterator[str]:
     yield f"{row['id']} has the score {row['score']:g}" + (
         ", and is pinned: no prune takes it" if row["pinned"] else "")
     if (row["set"], row["at"]) != (row["born"], row["since"]):
-        yield f"  last set to {row['set']:g} on {_minute(row['at'])}"
+        yield f"  last set to {row['set']:.3g} on {_minute(row['at'])}"
     yield f"  {row['born']:g} when it was made, {_minute(row['since'])}"
     yield f"  {_fading(row['lambda'])}"
 
