@@ -858,9 +858,11 @@ def find_root(root: str | os.PathLike | None = None, *,
     """Return the data root as a real path: *root*, $HERMES_LITE_ROOT, or where the module is.
 
     Beside the module in a checkout or a copied file; where pip installed it,
-    $XDG_DATA_HOME/hermes-lite (~/.local/share/hermes-lite).
+    $XDG_DATA_HOME/hermes-lite (~/.local/share/hermes-lite). UsageError for a blank *root*.
     """
     environ = os.environ if environ is None else environ
+    if root is not None and not str(root).strip():     # $DIR that is not set
+        raise UsageError("the data root is empty; give a folder's path, or leave it out")
     chosen = root or environ.get("HERMES_LITE_ROOT", "").strip()
     if chosen:
         if "\0" in str(chosen):
@@ -6611,7 +6613,7 @@ general    (?:^|[，,。]|你好.{0,3})我(?:的名字是|叫|姓|今年\d|住�
 """
 _RULES_EN = r"""
 decision   \b(?:decided|agreed|decision (?:is|was)|beschlossen)(?: to| that|,? dass|
-  :)?\s+(?!with\b|yet\b|\w+ing\b)(?P<v>\S.+)|\b(?:decision|entscheidung):\s*(?P<w>\S.+)
+  (?<=beschlossen),|:)?\s+(?!with\b|yet\b|\w+ing\b)(?P<v>\S.+)|\b(?:decision|entscheidung):\s*(?P<w>\S.+)
 decision   \b(?:i|we)(?:'ve| have)? (?:just |finally |now )?(?P<v>(?:settled on|chose|opted for|
   switched to|migrated (?:to|from|off)|moved (?:from \S+ to|off)|dropped|stopped using|
   no longer use|adopted|picked) (?!up\b|by\b|off\b|it\b|this\b|them\b).+)
@@ -7146,8 +7148,8 @@ class HermesLite:
 
         A near-duplicate (similarity >= 0.85, no fact differs) is merged into the older memory of
         the same *agent*, tags united; two agents that say the same keep a memory each.
-        *position* ("first" or "last" in the conversation) is for systems. Conflicts are
-        reported, never resolved. What was forgotten is Refused unless
+        *position* ("first" or "last" in the conversation) is for systems: salience counts it.
+        Conflicts are reported, never resolved. What was forgotten is Refused unless
         *deliberate*, that is, unless a person asks for it again. UsageError for a blank text,
         an unknown category or an importance outside 1 to 10; Refused for a text above
         storage.max_text_chars.
@@ -7180,6 +7182,8 @@ class HermesLite:
                                            or parse_time(raw.expires_at) is None):
             raise UsageError(f"expires_at is {self._quoted(raw.expires_at)}; give a time such as "
                              "2026-12-31")
+        if raw.position not in (None, "first", "last"):
+            raise UsageError(f"position is {self._quoted(raw.position)}; give first or last")
         if not isinstance(raw.meta, Mapping):
             raise UsageError(f"meta is of type {type(raw.meta).__name__}; give a mapping")
         self._check_size(raw.content)
@@ -7823,6 +7827,15 @@ class HermesLite:
              since: str | None = None, unverified: bool = False, tags: Iterable[str] = (),
              agent: str | None = None, limit: int | None = None) -> list[Memory]:
         """Return memories, newest first, that pass every filter given."""
+        rows = self._passing(room=room, category=category, since=since, unverified=unverified,
+                             tags=tags, agent=agent, limit=limit)
+        self.tell("list", [memory.id for memory in rows])
+        return rows
+
+    def _passing(self, *, room: str | None = None, category: str | None = None,
+                 since: str | None = None, unverified: bool = False, tags: Iterable[str] = (),
+                 agent: str | None = None, limit: int | None = None) -> list[Memory]:
+        """`list` for commands that tell the observers by their own name."""
         wanted = tag_forms(tags)
         room = self._room(room)
         if category is not None:
@@ -7841,7 +7854,6 @@ class HermesLite:
                     and (start is None or (parse_time(m.created_at) or start) >= start)]
         oldest = datetime.min.replace(tzinfo=timezone.utc)
         rows.sort(key=lambda m: (parse_time(m.created_at) or oldest, m.id), reverse=True)
-        self.tell("list", [memory.id for memory in rows[:limit]])
         return rows[:limit]
 
     def rooms(self) -> list[Room]:
@@ -8312,7 +8324,8 @@ def _show_hits(hits: Hits) -> Iterator[str]:
         yield f"{number}. {_visible(hit.content)}"
         arms = " ".join(f"{name}#{place['rank']}" for name, place in hit.why["arms"].items())
         sure = f"{hit.confidence:.0%} sure · " if hit.confidence else ""     # vsearch judges none
-        yield f"   {hit.score:.2f} {arms} · {sure}{hit.memory.room} · {hit.id}"
+        score = f"{hit.score:.2f} " if hit.score else ""   # tags and parts of words have none
+        yield f"   {score}{arms} · {sure}{hit.memory.room} · {hit.id}"
 
 
 def _show_memory(memory: Memory) -> list[str]:
@@ -8325,8 +8338,11 @@ def _show_memories(memories: Sequence[Memory] | Mapping[str, int]) -> Iterator[s
         return
     for memory in memories:
         mark = "verified" if memory.execution_verified else "unverified"
-        yield (f"{memory.id}  {memory.room}  {memory.importance}  {mark}  "
-               f"{_first_line(memory.content)}")
+        whose = [*(f"#{tag}" for tag in memory.tags), *([f"by {memory.agent}"] if memory.agent
+                                                        else ())]
+        yield "  ".join([memory.id, memory.room, str(memory.importance), mark,
+                         _first_line(memory.content), *([_visible(" ".join(whose))] if whose
+                                                        else ())])
 
 
 def _show_pruned(result: Pruned) -> Iterator[str]:
@@ -8370,6 +8386,11 @@ def _show_mapping(result: Mapping[str, object]) -> Iterator[str]:
         if isinstance(value, Mapping):
             value = ", ".join(f"{name} {item}" for name, item in value.items()) or "none"
         yield f"{key.replace('_', ' ')}: {'none' if value is None else value}"
+
+
+def _show_stats(result: Mapping[str, object]) -> Iterator[str]:
+    words = {"hot": "recalled often", "cold": "recalled seldom"}     # cold storage is another
+    yield from _show_mapping({words.get(key, key): value for key, value in result.items()})
 
 
 def counted(number: int, one: str, many: str = "") -> str:
@@ -8453,12 +8474,15 @@ OPERATIONS = (
         text, **more), (
         Param("text", str, "the text; - reads standard input", positional=True,
               required=True),
-        Param("category", str, "one of the categories of config.yaml", "general"),
+        Param("category", str, "one of the categories of config.yaml; it says the room (default: "
+              "general, in events)", "general"),
         Param("importance", int, "1 to 10; 10 is never pruned", 5, least=1, most=10),
         Param("verified", bool, "confirmed: does not expire after 7 days", False),
         Param("source", str, "where it comes from"),
         Param("tags", str, "tags of it; after the text, several may follow", (), repeated=True),
-        Param("agent", str, "the agent that says it")), _show_remembered, writes=True),
+        Param("agent", str, "the agent that says it"),
+        Param("position", str, "first or last in the conversation; salience counts it")),
+        _show_remembered, writes=True),
     Operation("recall", "find memories by words and vectors", lambda memory, query, **more:
               memory.recall(query, **more), (
         Param("query", str, "words or a question; - reads standard input; none is all with "
@@ -8504,7 +8528,7 @@ OPERATIONS = (
         Param("entity", str, "the memories of this entity", positional=True),
         Param("top", int, "at most this many", 20, least=1),
         Param("rebuild", bool, "make it again from the records", False)), _show_graph),
-    Operation("stats", "count what is stored", HermesLite.stats, (), _show_mapping),
+    Operation("stats", "count what is stored", HermesLite.stats, (), _show_stats),
     Operation("rooms", "list the rooms", lambda memory: memory.rooms(), (), _show_rooms),
     Operation("vectors", "show the vector backend and its breaker", HermesLite.vectors, (),
               _show_mapping),
@@ -8539,6 +8563,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except OSError as problem:
         _say(f"{problem.filename or 'the system'}: {problem.strerror or problem}")
+        try:
+            sys.stdout.flush()
+        except OSError:                            # it would be said once more at the end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
 
 
@@ -8626,7 +8654,11 @@ def _parser(known: Mapping[str, Operation]) -> argparse.ArgumentParser:
 
     class Parser(argparse.ArgumentParser):
         def error(self, message: str) -> NoReturn:
-            raise UsageError(f"{_advice(message, known)} (`{self.prog} --help` shows the usage)")
+            tags = "--tags" in self._option_string_actions
+            prog = " ".join((self.prog, *known)) if (
+                len(known) == 1 and self.prog == "hermes-lite") else self.prog
+            raise UsageError(f"{_advice(message, known, takes_tags=tags)} (`{prog} --help` shows "
+                             "the usage)")
 
     shared = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     shared.add_argument("--root", metavar="DIR", help="the data root")
@@ -8647,18 +8679,19 @@ def _parser(known: Mapping[str, Operation]) -> argparse.ArgumentParser:
     return parser
 
 
-def _advice(message: str, known: Iterable[str]) -> str:
+def _advice(message: str, known: Iterable[str], *, takes_tags: bool = False) -> str:
     """Say what argparse says, and what a person most likely meant."""
     if unknown := re.search(r"invalid choice: '(.*?)'", message):
         import difflib
-        near = difflib.get_close_matches(unknown[1], list(known), 1, 0.5)
+        near = difflib.get_close_matches(unknown[1], list(known), 1, 0.6)
         return f"there is no command {unknown[1]!r}" + (
             f"; did you mean '{near[0]}'?" if near else "" if _ext_contents() else
             "; beside hermes_lite.py lies no folder hermes_ext, which holds many of them")
-    if "unrecognized arguments" in message:
+    if "unrecognized arguments" in message and ": -" not in message:
         return f"{message}; put a text of several words in quotes"
     if "arguments are required" in message:
-        return f"{message}; it goes before --tags, and after -- where it starts with -"
+        before = "before --tags, and " if takes_tags else ""
+        return f"{message}; it goes {before}after -- where it starts with -"
     return message
 
 
@@ -8730,7 +8763,7 @@ def _print_result(operation: Operation, result: object, as_json: bool) -> None:
     lines = list(operation.show(result)) if operation.show else []
     for line in lines:
         print(line)
-    if operation.show and not lines:
+    if operation.show and not lines and not getattr(result, "dropped", ()):
         _say("nothing found")
 
 

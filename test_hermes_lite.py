@@ -3826,6 +3826,8 @@ class RuleDigesting(unittest.TestCase):
         for text, category, content in (
                 ("我们决定使用 PostgreSQL 16。", "decision", "决定: 使用 PostgreSQL 16"),
                 ("We decided to use PostgreSQL 16.", "decision", "decision: use PostgreSQL 16"),
+                ("Wir haben beschlossen, Redis 7 zu nehmen.", "decision",
+                 "decision: Redis 7 zu nehmen"),
                 ("Wir haben uns für Postgres entschieden.", "decision",
                  "decision: Wir haben uns für Postgres entschieden"),
                 ("不再使用 MySQL", "decision", "决定: 不再使用 MySQL"),
@@ -5511,6 +5513,18 @@ class Commands(Case):
         with mock.patch.dict(os.environ, HERMES_LITE_ROOT=str(self.root)):
             self.assertEqual(json.loads(call("stats", "--json").out)["root"], str(self.root))
 
+    def test_a_list_shows_tags_and_agent_and_stats_no_second_cold(self):
+        made = self.json_("remember", NOTES[0], "--tags", "port", "合同", "--agent", "anna",
+                          "--position", "first")["id"]
+        plain = self.json_("remember", NOTES[1])["id"]
+        lines = dict(line.split("  ", 1) for line in self.run_("list").out.splitlines())
+        self.assertEqual(lines[made], f"events  5  unverified  {NOTES[0]}  #port #合同 by anna")
+        self.assertEqual(lines[plain], f"events  5  unverified  {NOTES[1]}")
+        self.assertRegex(self.run_("recall", "--tags", "port").out.splitlines()[1],
+                         r"^   tags#1 · 100% sure · events · mem_\w+$")
+        said = self.run_("stats").out
+        self.assertIn("recalled often: 0\nrecalled seldom: 2\n", said)
+
     def test_a_dash_reads_standard_input(self):
         for data, kept in (("多行\nText\n".encode(), "多行\nText"), (b"\xef\xbb\xbfBOM first\r\n",
                            "BOM first"), (b"nul \0 byte", "nul \ufffd byte"), (b"bad \xff byte", "bad \ufffd byte"),
@@ -5531,7 +5545,13 @@ class Commands(Case):
         nowhere = self.folder / "no" / "log"
         for words, code, said in (
                 (("remember", ""), 2, "no text"), (("remember", " \t"), 2, "no text"),
-                (("remember",), 2, "required: text"), (("remember", "x" * 5, "y"), 2, "unrecogn"),
+                (("remember",), 2, "required: text; it goes before --tags, and after --"),
+                (("show",), 2, "required: id; it goes after -- where it starts with -"),
+                (("remember", "x" * 5, "y"), 2, "unrecognized arguments: y; put a text of several"),
+                (("list", "--nonsense"), 2, "unrecognized arguments: --nonsense (`hermes-lite list"),
+                (("foo",), 2, "no command 'foo' (`hermes-lite --help"),
+                *((("list", "--root", empty), 2, "the data root is empty") for empty in ("", " ")),
+                (("remember", "x", "--position", "middle"), 2, "give first or last"),
                 (("nonsense",), 2, "no command 'nonsense'"), (("rember", "x"), 2, "did you mean 'remember'"), (("--nonsense",), 2, "unrecognized"),
                 (("remember", NOTES[1], "--categ", "config"), 2, "unrecognized"),
                 (("remember", NOTES[1], "--category", "nonsense"), 2, "unknown category"),
@@ -6132,6 +6152,14 @@ class Attacked(Case):
         for text in ("**Password:** must be long", "log in as admin with Keycloak",
                      "password: |\n", "zip -r a.zip b", "the password, it is expired"):
             self.assertEqual(redact(text), (text, ()))
+
+    @unittest.skipUnless(os.path.exists("/dev/full"), "no /dev/full")
+    def test_a_full_standard_output_is_one_sentence(self):
+        self.open().remember(NOTES[0])
+        for words in ("list", "list --json", "stats"):
+            done = subprocess.run(f'"{sys.executable}" "{CORE}" --root "{self.root}" {words} '
+                                  "> /dev/full", shell=True, capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1), done)
 
     def test_closed_streams_and_odd_settings_get_a_sentence(self):
         self.root.mkdir(parents=True, exist_ok=True)

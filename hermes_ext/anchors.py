@@ -35,8 +35,8 @@ newer text says beside them; a text with a value that is not in the older one st
 then.
 
 Recall. A number, address or phone number in the query puts the memories that hold exactly this
-one first (`why` says "exact"), and leaves out those that hold another number instead, unless the
-one asked for stands in theirs and no word of the query was found. A query
+one first (`why` says "exact"), and leaves out those that hold another number instead; one of which
+the asked is a part stays where nothing else is found. A query
 that names a type and whose it is ("张三的合同号", "Alice's phone number") puts first what has such
 an anchor and all the other words.
 
@@ -54,9 +54,12 @@ from datetime import date, timedelta
 from decimal import Decimal
 
 from hermes_lite import (ConfigError, Draft, HermesLite, Hit, Memory, Operation, Param,
-                         _first_line, _visible, facts, is_same_agent, iso, parse_time)
+                         UsageError, _first_line, _visible, facts, is_same_agent, iso, parse_time)
 
 __all__ = ["Anchors", "OPERATIONS", "extract", "says", "system"]
+
+TYPES = ("contract_id", "invoice_id", "order_id", "reference", "deadline", "date", "email", "url",
+         "ip_port", "phone", "amount", "version", "status", "action_item")
 
 Values = dict[tuple[str, str], dict[str, str]]       # (type, value) -> the rest of its row
 
@@ -434,8 +437,11 @@ class Anchors:
         return [one.id for one in found.values() if self._answers(query, wanted, one)]
 
     def weigh(self, hits: Sequence[Hit], query: str) -> list[Hit]:
-        """Put the exact ones first; leave out what holds another number than the one asked for."""
-        wanted, first, rest = self._asked(query), [], []
+        """Put the exact ones first; leave out what holds another number than the one asked for.
+
+        One of which the asked is a part is another only where anything else is found.
+        """
+        wanted, first, rest, longer = self._asked(query), [], [], []
         for hit in hits:
             why = self._answers(query, wanted, hit.memory)
             if why:
@@ -443,7 +449,10 @@ class Anchors:
             elif "containing" in hit.why["arms"] or not (
                     wanted and self._looks_alike(wanted, hit.memory)):
                 rest.append(hit)
-        return first + rest
+            elif any(value in held for _, value in wanted
+                     for _, held in self.values(hit.memory)):
+                longer.append(hit)
+        return first + rest or longer
 
     def _asked(self, query: str) -> set[tuple[str, str]]:
         return {key for key in extract(query, self.patterns)
@@ -531,21 +540,30 @@ def system(memory: HermesLite, **settings: object) -> Anchors:
 
 def anchors(memory: HermesLite, value: str | None = None, *,
             type: str | None = None) -> list[dict[str, object]]:
-    """Return the memories that hold *value*, or every value with its count, most first."""
+    """Return the memories that hold *value*, or every value with its count, most first.
+
+    UsageError for a *type* that is neither known nor one of your own patterns'.
+    """
     own = next((one for one in memory.systems if isinstance(one, Anchors)), Anchors(memory))
     wanted = None if value is None else {v for _, v in extract(value, own.patterns)} | {
         form(value) for form in (_plain, str.upper, str.lower)}
     rows: dict[tuple[str, ...], dict[str, object]] = {}
-    for one in reversed(memory.list()):
+    told: dict[str, None] = {}
+    for one in reversed(memory._passing()):
         for (kind, held), more in own.values(one).items():
             if type not in (None, kind) or wanted is not None and held not in wanted:
                 continue
+            told[one.id] = None
             if wanted is not None:
                 rows[kind, held, one.id] = {"type": kind, "value": held, **more, "id": one.id,
                                             "content": one.content}
             else:
                 row = rows.setdefault((kind, held), {"type": kind, "value": held, "memories": 0})
                 row.update(more, memories=row["memories"] + 1)
+    if not rows and type not in (None, *TYPES, *own.patterns.values()):
+        raise UsageError(f"there is no type {memory._quoted(type)}; use one of: "
+                         f"{', '.join((*TYPES, *own.patterns.values()))}")
+    memory.tell("anchors", told)
     return sorted(rows.values(), key=lambda row: (-row.get("memories", 0), row["type"],
                                                   row["value"], str(row.get("id"))))
 

@@ -8,12 +8,13 @@ Switched on in config.yaml:    systems: {audit: {}}    or    {audit: {head: /oth
 
     max_bytes   5000000; a longer file is set aside as logs/audit-N.log and a new one begun
     head        where the head stands; another disk or machine makes cutting visible (.audit_head)
-    reads       true; false leaves recall, vsearch, list, show and graph out
+    reads       true; false leaves the reads out
 
 Logged is every act on every surface, by the core's `observe`: reads (recall, vsearch, list,
-show, graph), writes (remember, verify, forget, prune) and each command that is neither, such as
-`scrub`, by its name. The surface is `python`, or `cli export`, `shell recall`; the agent is the
-caller's (HERMES_AGENT on the command line), else the one of a new memory.
+show, graph, context, anchors, report, score), writes (remember, verify, forget, prune, pin, unpin,
+reinforce, decay, export) and each command that is neither, such as `scrub`, by its name. The
+surface is `python`, or `cli export`, `shell recall`; the agent is the caller's (HERMES_AGENT on
+the command line), else the one of a new memory.
 
 A line of logs/audit.log (version 1) is one JSON object in ASCII:
     n        1, 2, 3 … through all files         at      time, UTC
@@ -54,7 +55,7 @@ from hermes_lite import (ConfigError, Event, FileLock, HermesLite, NotFound, Ope
 
 __all__ = ["Audit", "OPERATIONS", "Verdict", "listed", "system", "verify"]
 
-_READS = ("recall", "vsearch", "list", "show", "graph", "context")
+_READS = ("recall", "vsearch", "list", "show", "graph", "context", "anchors", "report", "score")
 _IDS, _TAIL, _PATIENCE = 500, 1 << 16, 5.0
 _START = str(uuid.UUID(int=0))
 Line = dict[str, object]

@@ -32,7 +32,7 @@ from hermes_ext.workshop import (KEYS, SEALED, Scrubber, check_archive, edit_ent
                                  files_of, is_records, keys_of, show, steps, tombs_of,
                                  write_archive)
 from hermes_lite import (ConfigError, DamagedData, FileStore, HermesLite, Memory, NotFound,
-                         Operation, Param, UsageError)
+                         Operation, Param, StorageError, UsageError)
 
 __all__ = ["Copy", "OPERATIONS", "Restored", "backup", "restore", "verify"]
 
@@ -144,6 +144,8 @@ def _read_copy(memory: HermesLite, path: Path) -> _Held:
     except FileNotFoundError:
         raise NotFound(f"there is no file {path}; backups lie in {memory.root / 'backups'}"
                        ) from None
+    except (IsADirectoryError, PermissionError) as problem:
+        raise StorageError(f"cannot read {path}: {problem.strerror}") from None
     except (OSError, ValueError) as problem:
         raise DamagedData(f"{path} cannot be read: {problem}") from None
     sealed = any(core.is_ciphertext(data) for _, data in files)

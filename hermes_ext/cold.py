@@ -34,7 +34,7 @@ import json
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -243,7 +243,11 @@ def freeze(memory: HermesLite, *, below: float = _BELOW, older_than: float = _DA
         chosen = list(_chosen(memory, below, older_than))
         done = Moved(tuple(each.id for each in chosen), place, "moved",
                      tuple(each.content for each in chosen), dry_run=dry_run)
-        if dry_run or not chosen:
+        if not chosen:
+            return replace(done, warnings=(
+                f"no memory has a score below {below:g} and is older than {older_than:g} days, "
+                "the critical and the pinned aside",))
+        if dry_run:
             return done
         name = _free_name(memory, cold)
         cold.store(name, chosen, place)
@@ -387,6 +391,8 @@ def _archive(memory: HermesLite, *, what: str | None, cold: bool, thaw: bool, fo
              dry_run: bool) -> object:
     if cold + thaw + forget > 1:
         raise UsageError("give one of --cold, --thaw and --forget")
+    if what is not None and not (thaw or forget):
+        raise UsageError("a query or an id needs --thaw, an id --forget beside it")
     if thaw:
         return globals()["thaw"](memory, what, dry_run=dry_run)
     if forget:

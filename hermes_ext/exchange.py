@@ -51,9 +51,9 @@ from pathlib import Path
 from typing import IO
 
 from hermes_lite import (HermesLite, Memory, NotFound, Operation, Param, Refused, UsageError,
-                         _Record, _visible, from_json, is_ciphertext, is_safe_id, iso, make_folder,
-                         parse_time, read_markdown, tag_forms, to_json, to_markdown, unseal,
-                         utc_now, write_atomic)
+                         _Record, _visible, counted, from_json, is_ciphertext, is_safe_id, iso,
+                         make_folder, parse_time, read_markdown, tag_forms, to_json, to_markdown,
+                         unseal, utc_now, write_atomic)
 
 __all__ = ["COLUMNS", "Exported", "FORMATS", "Imported", "OPERATIONS", "bring_in", "export"]
 
@@ -107,13 +107,15 @@ def export(memory: HermesLite, file: str | os.PathLike | None = None, *,
                       "another place", "inside_root")
     name = format or (target and _SUFFIXES.get(target.suffix.lower())) or (
         "markdown" if target and target.is_dir() else "json")
-    chosen = {row.id for row in memory.list(room=room, category=category, since=since, tags=tags,
-                                            agent=agent)}
+    chosen = {row.id for row in memory._passing(room=room, category=category, since=since,
+                                                tags=tags, agent=agent)}
     rows = [row for row in memory.store if row.id in chosen]
     warnings = ("the store is encrypted, this export is plain text",) if (
         getattr(memory.store, "cipher", None)) else ()
     if target is None:
-        return Exported(name, len(rows), None, _text(name, rows), warnings)
+        text = _text(name, rows)
+        memory.tell("export", [row.id for row in rows])
+        return Exported(name, len(rows), None, text, warnings)
     if target.is_file() and target.stat().st_size:
         raise Refused(f"{target} exists already; give another name, or remove it first", "exists")
     if name == "markdown":
@@ -123,6 +125,7 @@ def export(memory: HermesLite, file: str | os.PathLike | None = None, *,
     else:
         mark = "\ufeff" if name == "csv" else ""   # Excel takes csv without it for Latin-1
         write_atomic(target, (mark + _text(name, rows)).encode("utf-8", "replace"))
+    memory.tell("export", [row.id for row in rows])
     return Exported(name, len(rows), str(target), None, warnings)
 
 
@@ -528,17 +531,17 @@ def bring_in(memory: HermesLite, file: str | os.PathLike, *, format: str | None 
 
 
 def _show_exported(result: Exported) -> list[str]:
-    return [f"{result.count} memories in {_visible(result.file)} ({result.format})"] if (
-        result.text is None) else result.text.removesuffix("\n").split("\n")
+    return [f"{counted(result.count, 'memory', 'memories')} in {_visible(result.file)} "
+            f"({result.format})"] if (result.text is None) else result.text.removesuffix("\n").split("\n")
 
 
 def _show_imported(result: Imported) -> Iterator[str]:
     for place, reason in result.faults:
         yield f"{_visible(place)}: left out: {_visible(reason)}"
     verb = "would be added" if result.dry_run else "added"
-    yield (f"{result.rows} rows: {result.added} {verb}, {result.merged} merged, "
+    yield (f"{counted(result.rows, 'row')}: {result.added} {verb}, {result.merged} merged, "
            f"{result.forgotten} forgotten before and left out, {result.bad} bad"
-           + (f", {result.new_ids} under new ids" if result.new_ids else ""))
+           + (f", {result.new_ids} given a new id" if result.new_ids else ""))
 
 
 _FORMAT = Param("format", str, f"one of {', '.join(FORMATS)} (default: by the suffix)")
@@ -556,6 +559,6 @@ OPERATIONS = (
               positional=True, required=True), _FORMAT,
         Param("agent", str, "the agent of the rows that name none"),
         Param("dry_run", bool, "only show what would come in", False),
-        Param("yes", bool, "accepted for compatibility, import never asks", False)),
+        Param("yes", bool, "changes nothing: import only adds, and never asks", False)),
         _show_imported, writes=True),
 )

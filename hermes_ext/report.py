@@ -62,7 +62,7 @@ class Report(_Record):
             for each in alerts:
                 fired = f" · rules: {', '.join(each.rules)}" if each.rules else ""
                 yield (f"- {each.at[:16].replace('T', ' ')} {_plain(each.content)}"
-                       f" · {each.score:g}{fired} · {each.id}")
+                       f" · score {each.score:g}{fired} · {each.id}")
         if self.forgotten:
             yield ""
             yield f"{self.forgotten} more were forgotten since."
@@ -84,11 +84,12 @@ def report(memory: HermesLite, *, since: str = "1d", by: str = "agent", tag: str
         if (parse_time(row.get("at")) or start) >= start:
             fired.setdefault(str(row["id"]), {})[str(row["rule"])] = None
     wanted = {word.lstrip("#").casefold() for word in ((tag,) if tag else TAGS)}
-    rows = [m for m in memory.list(since=iso(start))
+    rows = [m for m in memory._passing(since=iso(start))
             if wanted & {each.lstrip("#").casefold() for each in m.tags}]
     known = {m.id for m in rows}
     others = [memory.store.get(i) for i in fired if i not in known]
     rows += [m for m in others if m is not None]
+    memory.tell("report", [m.id for m in rows])
     made = Report(iso(start), by, len(rows), others.count(None), _grouped(memory, rows, fired, by),
                   str(target) if target else None)
     if target:

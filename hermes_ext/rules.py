@@ -20,8 +20,8 @@ when     tag, anchor (a type that the system anchors finds) and score_above hold
          that a newer memory states about the same number, of the state of an action_item (open,
          done), of the value of another type. A value is known from the first time that the
          rules see the memory; a change made before that is not seen.
-run      a list: program and arguments, no shell; the memory comes as JSON on standard input, the
-         rule's name as HERMES_RULE. Keys of this memory are not in its environment. It is killed
+run      a list: program and arguments, no shell, in the folder of the command that set it off;
+         the memory comes as JSON on standard input, the rule's name as HERMES_RULE. Keys of this memory are not in its environment. It is killed
          after `timeout` seconds (10). In a command that a rule started no rule fires.
 webhook  a POST of {"rule", "cause", "at", "memory"} to a URL, or to what $NAME says in the
          environment or .env. https, or http to this machine. An address that is not public is
@@ -107,10 +107,11 @@ class Firing(_Record):
 
     @property
     def state(self) -> str:
-        """Return done, failed or interrupted."""
+        """Return done, failed, interrupted, or forgotten: its memory was gone before it acted."""
         if not self.did:
             return "interrupted"
-        return "failed" if self.failures else "done"
+        return "failed" if self.failures else (
+            "forgotten" if "forgotten" in self.did.values() else "done")
 
     @property
     def failures(self) -> dict[str, str]:
@@ -233,8 +234,19 @@ class Rules:
     def __init__(self, memory: HermesLite, rules: Mapping[str, object]) -> None:
         self.memory = memory
         self.rules = [read_rule(str(name), raw) for name, raw in rules.items()]
+        self._check_types()
         self.log = Log(memory)
         self._counts_path = memory.root / "logs" / "rules-recalls.json"
+
+    def _check_types(self) -> None:
+        """Refuse a type that the system anchors does not find: its rule would never fire."""
+        wanted = {rule.name: rule.when["anchor"] for rule in self.rules if "anchor" in rule.when}
+        settings = self.memory.config["systems"].get("anchors")
+        own = settings.get("patterns") if isinstance(settings, Mapping) else None
+        own = own.values() if isinstance(own, Mapping) else ()
+        known = (*import_system("anchors").TYPES, *own) if wanted else ()
+        for name, kind in wanted.items():
+            _known(kind, known, f"config.yaml: systems.rules.{name}.when.anchor", what="type")
 
     # -- what the core calls --
 
@@ -382,7 +394,7 @@ class Rules:
         with self.memory.exclusive("rules_retry"):
             for firing in self.log.firings():
                 rule = by_name.get(firing.rule)
-                if rule is None or firing.state == "done" or (
+                if rule is None or firing.state in ("done", "forgotten") or (
                         firing.state == "interrupted" and self._is_young(firing, rule)):
                     continue
                 done.append(self._do(rule, firing, [
@@ -563,7 +575,8 @@ def _show(result: Overview) -> Iterator[str]:
         yield _visible(f"{each.at}  {each.rule}  {each.id}  {state}  {each.why}"
                        + (f"  ({failed})" if failed else ""))
     if result.action != "list":
-        yield f"{len(result.firings)} {'would fire' if result.dry_run else 'fired'}"
+        count = sum(each.state != "forgotten" for each in result.firings)
+        yield f"{count} {'would fire' if result.dry_run else 'fired'}"
 
 
 OPERATIONS = (

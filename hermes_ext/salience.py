@@ -16,7 +16,7 @@ born with, restating it adds to it, `show` shows it, and it weighs recall:
 The score at birth is the sum of
     wish      5 for "记住这个", "remember this", "merk dir das"; 3 for "note for later", "以后再看"
     kind      4 where a number, a date or an address stands; 2 for a person or place; else 1
-    position  2 for the first of the conversation, 1 for the last: `remember(position=…)`; a
+    position  2 for the first of the conversation, 1 for the last: `--position`; a
               digest gives it to its first and its last fact
 and `current` is the formula by which it fades. Nothing runs in the background: the score is
 computed when it is read, so it does not depend on how often a job runs.
@@ -49,7 +49,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from hermes_lite import (ConfigError, Draft, HermesLite, Hit, Memory, Operation, Param, UsageError,
-                         _visible, extract_entities, iso, parse_time, tag_forms)
+                         counted, extract_entities, iso, parse_time, tag_forms)
 
 __all__ = ["OPERATIONS", "Salience", "born", "current", "system"]
 
@@ -183,7 +183,7 @@ class Salience:
     def pin(self, memory_id: str, *, off: bool = False) -> dict[str, object]:
         """Keep a memory from every prune, and learn from its fading; *off* takes both back."""
         with self.memory.store.transaction():
-            one = self.memory.get(memory_id)
+            one = self.memory._get(memory_id)
             score = self.score(one)
             note, meta = dict(self.note(one)), {k: v for k, v in one.meta.items() if k != "pinned"}
             implied = None if off else self._implied(note, score)
@@ -192,6 +192,7 @@ class Salience:
             meta.update({"salience": note}, **({} if off else {"pinned": True}))
             self.memory.store.put(replace(one, meta=meta))
             self._learn(memory_id, implied)
+        self.memory.tell("unpin" if off else "pin", [memory_id])
         return {"id": memory_id, "pinned": not off, "score": round(score, 2), "implied": implied,
                 "lambda": round(self.rate(), 6)}
 
@@ -216,23 +217,30 @@ class Salience:
     def reinforce(self, memory_id: str) -> dict[str, object]:
         """Add 0.5 to the current score."""
         with self.memory.store.transaction():
-            one = self.memory.get(memory_id)
-            self.memory.store.put(self._set(one, self.score(one) + _STEP))
-        return self.explain(memory_id)
+            one = self.memory._get(memory_id)
+            one = self._set(one, self.score(one) + _STEP)
+            self.memory.store.put(one)
+        self.memory.tell("reinforce", [memory_id])
+        return self._explained(one)
 
     def decay(self, factor: float, tags: Iterable[str], agent: str | None,
               dry_run: bool) -> dict[str, object]:
         """Multiply the current score of each by *factor*, in one transaction."""
         with self.memory.store.transaction():
-            rows = self.memory.list(tags=tags, agent=agent)
+            rows = self.memory._passing(tags=tags, agent=agent)
             for one in () if dry_run else rows:
                 self.memory.store.put(self._set(one, self.score(one) * factor))
+        self.memory.tell("list" if dry_run else "decay", [one.id for one in rows])
         return {"memories": len(rows), "factor": factor, "dry_run": dry_run,
                 "ids": [one.id for one in rows]}
 
     def explain(self, memory_id: str) -> dict[str, object]:
         """Return the score now, and what it is computed from."""
-        one = self.memory.get(memory_id)
+        one = self.memory._get(memory_id)
+        self.memory.tell("score", [memory_id])
+        return self._explained(one)
+
+    def _explained(self, one: Memory) -> dict[str, object]:
         note = self.note(one)
         return {"id": one.id, "score": round(self.score(one), 2), "set": note["score"],
                 "at": note["at"], "born": note["born"], "since": note["since"],
@@ -272,27 +280,47 @@ def _decay(memory: HermesLite, *, factor: str | None, tags: Iterable[str], agent
 
 
 def _show_decay(row: Mapping[str, object]) -> Iterator[str]:
-    verb = "would be" if row["dry_run"] else "are"
-    yield f"the scores of {row['memories']} memories {verb} multiplied by {row['factor']:g}"
+    yield (f"{counted(row['memories'], 'score')} {'would be' if row['dry_run'] else 'now'} "
+           f"multiplied by {row['factor']:g}")
 
 
-def _show(row: Mapping[str, object]) -> Iterator[str]:
-    for key, value in row.items():
-        yield f"{key}: {'none' if value is None else _visible(str(value))}"
+def _show_score(row: Mapping[str, object]) -> Iterator[str]:
+    yield f"{row['id']} has the score {row['score']:g}" + (
+        ", and is pinned: no prune takes it" if row["pinned"] else "")
+    if (row["set"], row["at"]) != (row["born"], row["since"]):
+        yield f"  last set to {row['set']:.3g} on {_minute(row['at'])}"
+    yield f"  {row['born']:g} when it was made, {_minute(row['since'])}"
+    yield f"  {_fading(row['lambda'])}"
+
+
+def _show_pin(row: Mapping[str, object]) -> Iterator[str]:
+    yield (f"pinned {row['id']}: no prune takes it" if row["pinned"] else
+           f"{row['id']} is no longer pinned") + f"; its score is {row['score']:g}"
+    if row["implied"] is not None:
+        yield f"  learned from it: {_fading(row['implied'])}"
+    yield f"  in use: {_fading(row['lambda'])}"
+
+
+def _fading(rate: float) -> str:
+    return f"scores fall by half in {math.log(2) / rate:.3g} hours" if rate else "scores stay"
+
+
+def _minute(when: object) -> str:
+    return f"{moment:%Y-%m-%d %H:%M} UTC" if (moment := parse_time(when)) else "at an unknown time"
 
 
 _ID = Param("id", str, "the memory's id", positional=True, required=True)
 OPERATIONS = (
     Operation("pin", "keep a memory for ever, and learn from it how fast the others fade",
               lambda memory, id, off: _of(memory).pin(id, off=off), (
-        _ID, Param("off", bool, "take the pin back", False)), _show, writes=True),
+        _ID, Param("off", bool, "take the pin back", False)), _show_pin, writes=True),
     Operation("reinforce", "raise the score of a memory",
-              lambda memory, id: _of(memory).reinforce(id), (_ID,), _show, writes=True),
+              lambda memory, id: _of(memory).reinforce(id), (_ID,), _show_score, writes=True),
     Operation("decay", "multiply the scores of all that have the tags", _decay, (
         Param("factor", str, "from 0 to 1"),
         Param("tags", str, "of what has all these tags", (), repeated=True),
         Param("agent", str, "only what this agent wrote")), _show_decay, writes=True,
         destructive=True),
     Operation("score", "show the score of a memory and how it comes about",
-              lambda memory, id: _of(memory).explain(id), (_ID,), _show),
+              lambda memory, id: _of(memory).explain(id), (_ID,), _show_score),
 )

@@ -72,7 +72,7 @@ from hermes_ext.sync_own import Outbox
 from hermes_ext.sync_state import Book, new_device
 from hermes_ext.sync_take import Taker
 from hermes_lite import (ConfigError, HermesLite, NotFound, Operation, Param, Refused, UsageError,
-                         _Record, _visible, from_json, make_folder, take_over_edits)
+                         _Record, _visible, counted, from_json, make_folder, take_over_edits)
 
 __all__ = ["OPERATIONS", "Synced", "retire", "status", "sync"]
 
@@ -289,13 +289,19 @@ def _sync(memory: HermesLite, *, folder: Path | None, dry_run: bool, status: boo
         memory, folder, plain=plain, dry_run=dry_run)
 
 
+def _status_lines(row: Mapping[str, object]) -> Iterator[str]:
+    yield f"folder: {row['folder']}" + ("" if row["there"] else " (it cannot be reached)")
+    yield f"in it: {row['bytes']} bytes, {'sealed' if row['sealed'] else 'readable by who has it'}"
+    yield f"this device: {row['device']}, {counted(row['told'], 'change')} written"
+    for name, count in row["devices"].items():
+        yield f"device {name}: {counted(count, 'change')} read"
+    if row["waiting"]:
+        yield f"not yet delivered whole: {', '.join(row['waiting'])}"
+
+
 def _show(result: object) -> Iterator[str]:
     if isinstance(result, dict):
-        for name, value in result.items():
-            if isinstance(value, (dict, list)):
-                value = ", ".join(f"{key} ({value[key]})" if isinstance(value, dict) else key
-                                  for key in value) or "none"
-            yield f"{name}: {_visible(str(value))}"
+        yield from map(_visible, _status_lines(result))
         return
     for name, why in result.faults:
         yield f"{_visible(name)}: {_visible(why)}"

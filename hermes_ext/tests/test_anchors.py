@@ -283,8 +283,13 @@ class Recalling(AnchorsCase):
             memory = self.memory(backend, {"storage": {"backend": backend}})
             for text in ("合同编号是CT2024-0876", "the contract number is CT2025-0100"):
                 memory.remember(text)
-            self.assertEqual([hit.content for hit in memory.recall("CT2024-08")],
-                             ["合同编号是CT2024-0876"])
+            for query in ("CT2024-08", "合同 CT2024-08", "the contract CT2024-08?"):
+                self.assertEqual([hit.content for hit in memory.recall(query)],
+                                 ["合同编号是CT2024-0876"], query)
+            memory.remember("合同编号是CT2024-08")
+            for query in ("CT2024-08", "合同 CT2024-08"):
+                self.assertEqual([hit.content for hit in memory.recall(query)],
+                                 ["合同编号是CT2024-08"], query)
 
     def test_a_number_finds_its_memory_first_and_no_look_alike(self):
         for query in ("CT2024-0876", "ct2024-0876", "合同CT2024-0876的进展",
@@ -385,6 +390,9 @@ class Command(AnchorsCase):
         self.assertIn("CT2024-0876", self.run_it("recall", "--tags", "a", "c").stdout)
         nothing = self.run_it("anchors", "--type", "url")
         self.assertEqual((nothing.returncode, nothing.stderr), (0, "hermes-lite: nothing found\n"))
+        unknown = self.run_it("anchors", "--type", "contract")
+        self.assertEqual(unknown.returncode, 2)
+        self.assertIn("no type 'contract'; use one of: contract_id, invoice_id", unknown.stderr)
         self.assertEqual(self.run_it("recall", "--tags").returncode, 2)
         self.assertEqual([one.name for one in OPERATIONS], ["anchors"])
 

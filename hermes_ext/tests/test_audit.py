@@ -351,8 +351,17 @@ class TestCommand(AuditCase):
         rows = json.loads(self.cli("audit", "--json").stdout)
         self.assertEqual([(row["surface"], row["what"], row.get("agent")) for row in rows], [
             ("cli remember", "remember", "me"), ("cli recall", "recall", None),
-            ("cli export", "list", None), ("cli stats", "stats", None)])
+            ("cli export", "export", None), ("cli stats", "stats", None)])
         self.assertEqual(self.cli("audit", "verify").returncode, 0)
+        made = json.loads(self.cli("list", "--json").stdout)[0]["id"]
+        for words in (("pin", made), ("pin", made, "--off"), ("reinforce", made), ("score", made),
+                      ("anchors",), ("report", "--tag", "x"),
+                      ("decay", "--tags", "x", "--factor", "0.1", "--yes")):
+            self.cli(*words)
+        told = json.loads(self.cli("audit", "list", "--json").stdout)[-7:]
+        self.assertEqual([row["what"] for row in told], [
+            "pin", "unpin", "reinforce", "score", "anchors", "report", "decay"])
+        self.assertEqual([row["ids"] for row in told[:4]], [[made]] * 4)
         only = json.loads(self.cli("audit", "list", "--what", "recall", "--since", "1d", "--json",
                                    "--id", rows[0]["ids"][0]).stdout)
         self.assertEqual(only, [rows[1]])

@@ -12,7 +12,7 @@ from pathlib import Path
 import hermes_lite as core
 from hermes_ext import backups
 from hermes_ext.tests.base import Case, a_secret
-from hermes_lite import DamagedData, NotFound, Refused, UsageError
+from hermes_lite import DamagedData, NotFound, Refused, StorageError, UsageError
 
 
 class Backup(Case):
@@ -139,6 +139,10 @@ class Restore(Case):
         self.assertEqual(backups.restore(memory, copy.file).forgotten, 1)
         with self.assertRaises(NotFound):
             memory.get(kept)
+
+    def test_a_folder_is_no_damaged_backup(self) -> None:
+        with self.assertRaisesRegex(StorageError, "cannot read .*: Is a directory$"):
+            backups.restore(self.filled(), self.home)
 
     def test_daily_backups_and_archives_of_prune_are_accepted(self) -> None:
         memory = self.filled()

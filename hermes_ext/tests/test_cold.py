@@ -75,7 +75,10 @@ class TestCold(Case):
             self.assertEqual(len(memory.store), 5)
             done = cold.freeze(memory)
             self.assertEqual((done.ids, len(memory.store)), (plan.ids, 3))
-            self.assertEqual(cold.freeze(memory).ids, ())
+            again = cold.freeze(memory)
+            self.assertEqual((again.ids, again.warnings), ((), (
+                "no memory has a score below 3 and is older than 30 days, the critical and the "
+                "pinned aside",)))
             back = cold.thaw(memory)
             self.assertEqual(back.ids, plan.ids)
             self.assertEqual([memory.get(row.id) for row in rows], rows)
@@ -186,6 +189,13 @@ class TestCold(Case):
             self.assertTrue(core.is_ciphertext(path.read_bytes()))
         cold.thaw(memory)
         self.assertEqual(memory.get(rows[0].id), rows[0])
+
+    def test_a_word_that_nothing_would_use_is_refused(self) -> None:
+        memory, operation = self.memory(), cold.OPERATIONS[0]
+        for is_cold in (False, True):
+            with self.assertRaisesRegex(UsageError, "needs --thaw"):
+                operation.handler(memory, what="gateway", cold=is_cold, thaw=False, forget=False,
+                                  below=None, older_than=None, place=None, dry_run=False)
 
     def test_the_command_says_what_is_wrong(self) -> None:
         memory = self.memory()

@@ -419,7 +419,7 @@ class TestCommands(ExchangeCase):
             text = self.run_it("export", "-", "--format", name).encode()
             out = self.run_it("--root", self.folder / name, "import", "-", text=text)
             self.assertIn("1 added", out)
-        self.assertIn("1 memories", self.run_it("export", self.folder / "x.zip"))
+        self.assertIn("1 memory in", self.run_it("export", self.folder / "x.zip"))
         self.assertIn('"added": 0', self.run_it("import", self.folder / "x.zip", "--json"))
         self.run_it("import", self.folder / "nothing", code=10)
         self.run_it("export", self.folder / "root" / "x.json", code=11)

@@ -365,7 +365,13 @@ class TestRun(RulesCase):
     def test_what_was_forgotten_meanwhile_is_not_acted_on(self):
         memory = self.open(a={"when": {"score_above": 5}, "run": ["false"]})
         memory.forget(memory.remember("the harbour is closed", importance=7).id)
-        self.assertEqual([each.state for each in self.rules(memory).retry()], ["done"])
+        self.assertEqual([each.state for each in self.rules(memory).retry()], ["forgotten"])
+        self.assertEqual(self.rules(memory).retry(), [])
+
+    def test_a_type_that_nothing_finds_is_refused_before_the_rule_waits_for_it(self):
+        with self.assertRaisesRegex(ConfigError, "when.anchor: unknown type 'contrct_id'; did you "
+                                                 "mean 'contract_id'"):
+            self.open(a={"when": {"anchor": "contrct_id"}, "append": "a.md"})
 
 
 class Hook(BaseHTTPRequestHandler):

@@ -219,10 +219,15 @@ class Command(unittest.TestCase):
             made = json.loads(run("remember", "端口是8080", "--tags", "net", "--json").stdout)["id"]
             self.assertEqual(json.loads(run("score", made, "--json").stdout)["score"], 4.0)
             self.assertEqual(json.loads(run("reinforce", made, "--json").stdout)["score"], 4.5)
-            self.assertIn("pinned: True", run("pin", made).stdout)
+            self.assertIn(f"pinned {made}: no prune takes it; its score is 4.5\n  in use: scores fall "
+                          "by half in 30.1 hours\n", run("pin", made).stdout)
+            said = run("score", made).stdout
+            self.assertIn(f"{made} has the score 4.5, and is pinned: no prune", said)
+            self.assertRegex(said, r"4 when it was made, \d{4}-\d\d-\d\d \d\d:\d\d UTC")
+            self.assertNotIn("lambda", said)
             self.assertEqual(run("decay", "--factor", "0.1", "--tags", "net").returncode, 11)
-            self.assertIn("of 1 memories", run("decay", "--factor", "0.1", "--tags", "net",
-                                               "--yes").stdout)
+            self.assertIn("1 score now multiplied by 0.1", run(
+                "decay", "--factor", "0.1", "--tags", "net", "--yes").stdout)
             for words in (("--factor", "2", "--tags", "net"), ("--tags", "net"),
                           ("--factor", "0.1"),
                           ("--factor", "nan", "--tags", "net")):

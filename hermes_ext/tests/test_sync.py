@@ -18,7 +18,7 @@ HOUSE = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(HOUSE))
 
 from hermes_ext import sync_own                                        # noqa: E402
-from hermes_ext.sync import retire, status, sync                       # noqa: E402
+from hermes_ext.sync import _show, retire, status, sync                    # noqa: E402
 from hermes_ext.sync_merge import (Item, Version, from_line, joined, merge,  # noqa: E402
                                    text_mark, to_line)
 from hermes_ext.tests.base import a_secret                             # noqa: E402
@@ -534,6 +534,10 @@ class TestIdentity(SyncCase):
         self.assert_equal(one, three)
         self.assertRaises(NotFound, retire, one, "0" * 12)
         self.assertRaises(Refused, retire, one, status(one)["device"])
+        said = list(_show(status(one)))
+        self.assertEqual(said[2].split(", ")[0], f"this device: {status(one)['device']}")
+        self.assertIn(", readable by who has it", said[1])
+        self.assertNotIn("told", " ".join(said))
 
     def test_a_clock_that_is_a_year_off_decides_nothing(self):
         now = datetime(2026, 8, 1, tzinfo=timezone.utc)

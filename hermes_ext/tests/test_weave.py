@@ -1,5 +1,7 @@
 """Weave: the block holds what answers, says where it is from, and nothing gets out of it."""
+import contextlib
 import importlib.util
+import io
 import json
 import os
 import random
@@ -18,7 +20,8 @@ sys.path.insert(0, str(HOUSE))
 from hermes_ext import weave as w                                      # noqa: E402
 from hermes_ext.weave import Context, flags, sanitised, weave          # noqa: E402
 from hermes_ext.tests.base import setUpModule                           # noqa: E402, F401
-from hermes_lite import Config, HermesLite, MissingPackage, UsageError  # noqa: E402
+from hermes_lite import (Config, HermesLite, MissingPackage, UsageError,         # noqa: E402
+                         perform)
 
 NOW = datetime(2026, 8, 1, 12, tzinfo=timezone.utc)
 HAS_TIKTOKEN = importlib.util.find_spec("tiktoken") is not None
@@ -309,6 +312,11 @@ class TestBudget(WeaveCase):
         tiny = weave(self.memory, "harbour", budget=20)
         self.assertEqual((tiny.text, len(tiny.dropped)), ("", 2))
         self.assertIn("no line has room", tiny.degraded[0])
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):         # found it was
+            perform(self.memory, w.OPERATIONS[0], {"query": "harbour", "budget": 20, "tags": (),
+                                                   "unit": "characters", "top_k": 9})
+        self.assertNotIn("nothing found", said.getvalue())
 
     def test_wrong_budgets_and_units_are_one_sentence(self):
         for wrong in ({"budget": 0}, {"budget": "9"}, {"budget": True}, {"unit": "words"}):
