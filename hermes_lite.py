@@ -3677,10 +3677,11 @@ class BM25Index:
             self._most[number] = max(self._pairs(number)[1::2], default=1)
         return self._most[number]
 
-    def tf(self, number: int, doc: int) -> int:
-        """How often *doc* has a term that it has more than once."""
+    def counts(self, number: int, docs: Iterable[int]) -> list[int]:
+        """How often some documents have a term that each has more than once."""
         pairs = self._pairs(number)
-        return pairs[2 * bisect_left(range(len(pairs) // 2), doc, key=lambda n: pairs[2 * n]) + 1]
+        several = pairs[::2]
+        return [pairs[2 * bisect_left(several, doc) + 1] for doc in docs]
 
     def search(self, query: str, k: int | None = None, *,
                accept: Callable[[str], bool] | None = None,
@@ -4083,13 +4084,12 @@ class _Find:
                     scores[at] += weight * part[at]
                 continue
             two, three = self.row(term.number, 2), self.row(term.number, 3)
+            often = [at for at in found if three[places[at][0]] & places[at][1]]
+            counts = dict(zip(often, self.index.counts(term.number, map(docs.__getitem__, often))))
             for at in found:
                 byte, bit = places[at]
-                if not two[byte] & bit:
-                    scores[at] += weight * part[at]
-                else:
-                    tf = self.index.tf(term.number, docs[at]) if three[byte] & bit else 2
-                    scores[at] += weight * parts.more(tf, lengths[docs[at]])
+                scores[at] += weight * (parts.more(counts.get(at, 2), lengths[docs[at]])
+                                        if two[byte] & bit else part[at])
         return [score * self.factor(doc) for score, doc in zip(scores, docs)]
 
     def parts_of(self, docs: Iterable[int]) -> dict[int, list[float]]:

@@ -303,9 +303,9 @@ class Words(BM25Index):
             known[number] = max(held.saved(1)[1::2], default=1)
         return max(known[number], *held.tail_pairs[1::2], 1)
 
-    def tf(self, number: str, doc: int) -> int:
-        """How often *doc* has a term."""
-        return self._held[number].tf(doc)
+    def counts(self, number: str, docs: Iterable[int]) -> list[int]:
+        """How often each of some documents has a term."""
+        return [*map(self._held[number].tf, docs)]
 
     def _is_alive(self, doc: int) -> bool:
         return doc in self.tables.names.known
