@@ -3671,6 +3671,14 @@ class BM25Index:
         row.extend(bytes(max(0, len(self._keys) // 8 + 1 - len(row))))
         return row
 
+    def bits(self, number: int, times: int) -> int:
+        """A row as one number."""
+        return int.from_bytes(self.row(number, times), "little")
+
+    def has(self, number: int, doc: int) -> bool:
+        """Whether a document has a term."""
+        return _place(self._list(number), doc) >= 0
+
     def most(self, number: int) -> int:
         """No document has the term more often."""
         if number not in self._most:
@@ -3727,7 +3735,7 @@ class BM25Index:
                         self._keys[other]) == mine:
                     where[other] = mine
         numbers = map(self._number, _labels(tokenize_terms(query)))
-        said = [self._list(number) for number in numbers if number is not None]
+        said = [number for number in numbers if number is not None]
         parts: dict[int, list[float]] = {}
         if alone := not any(mine is not None for mine in where.values()):
             neighbours = share = 0.0
@@ -3741,7 +3749,7 @@ class BM25Index:
             for away in (-3, -2, -1, 1, 2, 3) if mine is not None else ():
                 if where.get(doc + away) == mine:
                     score += neighbours * (4 - abs(away)) / 3 * own[doc + away]
-            total[doc] = score * (1 + speaker * any(_place(docs, doc) >= 0 for docs in said))
+            total[doc] = score * (1 + speaker * any(self.has(number, doc) for number in said))
             groups.setdefault(mine or doc, []).append(parts.get(doc, [0.0]))
         sums = {name: sum(rows[0] if len(rows) == 1 else map(_together, zip(*rows)))
                 for name, rows in groups.items()}
@@ -4044,12 +4052,11 @@ class _Find:
             most = self.index.most(term.number)
             one, two, more = (self.parts.more(tf, self.far) / self.parts[self.far]
                               for tf in (1, min(most, 2), most))
-            shares += [(term.weight * step, self.row(term.number, times)) for times, step in (
+            shares += [(term.weight * step, self.index.bits(term.number, times)) for times, step in (
                 (1, one), (2, two - one), (3, more - two)) if step]
         unit = sum(weight for weight, _ in shares) / _BOUND_STEPS
         places: list[list[int]] = [[] for _ in range(_BOUND_STEPS.bit_length() + 1)]
-        for weight, row in shares:
-            bits = int.from_bytes(row, "little")
+        for weight, bits in shares:
             for digit, rows in enumerate(places):
                 if math.ceil(weight / unit) >> digit & 1:
                     rows.append(bits)
@@ -4073,36 +4080,37 @@ class _Find:
 
     def scores(self, docs: list[int]) -> list[float]:
         """The exact scores, summed in the order of `all`, to the same last bit."""
-        parts, lengths = self.parts, self.lengths
-        scores, places = [0.0] * len(docs), [(doc >> 3, 1 << (doc & 7)) for doc in docs]
+        parts, lengths, scores = self.parts, self.lengths, [0.0] * len(docs)
         part = [parts[lengths[doc]] for doc in docs]
-        for term in self.terms:
-            row, weight = self.row(term.number), term.weight
-            found = [at for at, (byte, bit) in enumerate(places) if row[byte] & bit]
-            if self.index.most(term.number) == 1:
-                for at in found:
-                    scores[at] += weight * part[at]
-                continue
-            two, three = self.row(term.number, 2), self.row(term.number, 3)
-            often = [at for at in found if three[places[at][0]] & places[at][1]]
-            counts = dict(zip(often, self.index.counts(term.number, map(docs.__getitem__, often))))
-            for at in found:
-                byte, bit = places[at]
-                scores[at] += weight * (parts.more(counts.get(at, 2), lengths[docs[at]])
-                                        if two[byte] & bit else part[at])
+        for term, counted in self.counted(docs):
+            weight = term.weight
+            for at, tf in counted:
+                scores[at] += weight * (part[at] if tf == 1 else parts.more(tf, lengths[docs[at]]))
         return [score * self.factor(doc) for score, doc in zip(scores, docs)]
+
+    def counted(self, docs: Sequence[int]) -> Iterator[tuple[_Term, list[tuple[int, int]]]]:
+        """Yield each term with (place in *docs*, tf) of those that have it."""
+        places = [(doc >> 3, 1 << (doc & 7)) for doc in docs]
+        for term in self.terms:
+            row, tfs = self.row(term.number), itertools.repeat(1)
+            found = [at for at, (byte, bit) in enumerate(places) if row[byte] & bit]
+            if found and self.index.most(term.number) > 1:
+                two, three = self.row(term.number, 2), self.row(term.number, 3)
+                tfs = [1 + (two[byte] & bit > 0) + (three[byte] & bit > 0)
+                       for byte, bit in map(places.__getitem__, found)]
+                often = [n for n, tf in enumerate(tfs) if tf == 3]     # three times or more
+                for n, tf in zip(often, self.index.counts(
+                        term.number, [docs[found[n]] for n in often])):
+                    tfs[n] = tf
+            yield term, [*zip(found, tfs)]
 
     def parts_of(self, docs: Iterable[int]) -> dict[int, list[float]]:
         """What each term of the query gives to the score of some notes, from the lists."""
-        found: dict[int, list[float]] = {doc: [] for doc in sorted(docs)}
-        for term in self.terms:
-            several = term.pairs[::2]
-            for doc, row in found.items():
-                tf = 0
-                if _place(term.docs, doc) >= 0:
-                    at = _place(several, doc)
-                    tf = term.pairs[2 * at + 1] if at >= 0 else 1
-                row.append(term.weight * self.parts.part(tf, self.lengths[doc]) if tf else 0.0)
+        some = sorted(docs)
+        found = {doc: [0.0] * len(self.terms) for doc in some}
+        for n, (term, counted) in enumerate(self.counted(some)):
+            for at, tf in counted:
+                found[some[at]][n] = term.weight * self.parts.part(tf, self.lengths[some[at]])
         return found
 
 

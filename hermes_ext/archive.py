@@ -43,7 +43,7 @@ from hermes_lite import (Config, ConfigError, FileStore, Locked, Memory, Storage
                          from_json, make_folder, normalise, redact, to_json, utc_now)
 from hermes_ext.archive_parts import (CHUNK, FILE, Tombs, Vectors, connect, mended, uri_of, whole)
 from hermes_ext.archive_rescue import Rescue
-from hermes_ext.archive_search import SCHEMA, Graph, SearchTables
+from hermes_ext.archive_search import SCHEMA, TABLES, Graph, SearchTables
 
 __all__ = ["ArchiveStore", "FILE", "open_store"]
 
@@ -102,9 +102,10 @@ def _made(db: sqlite3.Connection) -> sqlite3.Connection:
     return db
 
 
-# Another name, so that a process of version 1 which has the file open stops with an error.
-_TO_2 = ("ALTER TABLE state RENAME TO counts", "ALTER TABLE counts ADD COLUMN cut INTEGER",
-         "UPDATE counts SET cut=next")
+# The indexes are made anew. `state` is gone: a process of version 1 that has the file open stops.
+_TO_2 = (*(f"DROP TABLE {name}" for name in (*TABLES, "state") if name != "dense"),
+         *SCHEMA.split(";"),
+         "UPDATE counts SET format='1', count=(SELECT count(*) FROM memory)")
 
 
 @functools.lru_cache(1_024)
@@ -185,7 +186,11 @@ class ArchiveStore(Rescue, Tombs, Vectors):
         if log.exists() and log.stat().st_size:
             raise StorageError(f"{self.path} cannot be read: its log holds writes and the folder "
                                "is read-only; open it once where it can be written")
-        return connect(f"{uri_of(self.path)}?immutable=1")
+        db = connect(f"{uri_of(self.path)}?immutable=1")
+        if db.execute("PRAGMA user_version").fetchone() != (_VERSION,):
+            raise ConfigError(f"{self.path} was made by another version of hermes-lite and cannot "
+                              "be brought up to date here; open it once where it can be written")
+        return db
 
     def _checked(self, db: sqlite3.Connection) -> sqlite3.Connection:
         """Make the tables of a new file; refuse one of a newer version."""
@@ -204,18 +209,17 @@ class ArchiveStore(Rescue, Tombs, Vectors):
 
         Inside a transaction it is the transaction's own.
         """
-        db = self._db()
         if self._depth or self._reads:
             if self._depth and self._search.behind:
                 self._kinds.add("index")
                 self._search.catch_up()
             yield
             return
-        self._refresh()
+        self.refresh()
         if self._search.behind:
             with contextlib.suppress(Locked, StorageError):
                 self._catch_up()
-            db = self._db()
+        db = self._db()
         db.execute("BEGIN")
         self._reads += 1
         try:
@@ -225,15 +229,6 @@ class ArchiveStore(Rescue, Tombs, Vectors):
         finally:
             self._reads -= 1
             db.execute("COMMIT")
-
-    def _refresh(self) -> None:
-        db = self._db()
-        if not self._depth and not self._reads:
-            db.execute("BEGIN")
-            try:
-                self._search.read()
-            finally:
-                db.execute("COMMIT")
 
     def _catch_up(self) -> None:
         """Bring what a large batch left uncut into the indexes, a transaction a chunk."""
@@ -343,7 +338,7 @@ class ArchiveStore(Rescue, Tombs, Vectors):
             self._drop_connection()
         self._db().execute("BEGIN IMMEDIATE")
         self._search.read(to_write=True)
-        if self._search.known_format != self._search.format:
+        if self._search.is_strange:
             self._index_all()
 
     def _roll_back(self) -> None:
@@ -580,9 +575,16 @@ class ArchiveStore(Rescue, Tombs, Vectors):
         """Take over what other processes wrote; costs one small query."""
         if self._connection is not None and self._is_void and self.path.exists():
             self._drop_connection()
-        self._refresh()
-        if self._search.known_format != self._search.format:
-            with self.transaction():               # brings the indexes up to this config
+        if self._depth or self._reads:
+            return
+        db = self._db()
+        db.execute("BEGIN")
+        try:
+            self._search.read()
+        finally:
+            db.execute("COMMIT")
+        if self._search.is_strange:
+            with self.transaction():               # makes the indexes anew
                 pass
 
     def version(self) -> object:
@@ -599,7 +601,7 @@ class ArchiveStore(Rescue, Tombs, Vectors):
         with self.transaction() if rebuild else contextlib.nullcontext():
             if rebuild:
                 self._index_all()
-        self._refresh()
+        self.refresh()
         self._catch_up()
         with self.transaction():
             self._kinds.add("index")

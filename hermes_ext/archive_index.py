@@ -23,6 +23,7 @@ __all__ = ["CLAIMS", "Claims", "GRAMS", "Grams", "Graph", "Names", "Row", "TWINS
 
 TWINS, GRAMS, CLAIMS = 0, 1, 2       # kinds of bitmaps
 UTF8 = "utf-8", "surrogatepass"
+_ROW_BYTES = 1 << 26                 # rows of terms kept in memory
 
 
 class Row(NamedTuple):
@@ -103,57 +104,64 @@ class TermList:
 
     def __init__(self, tables: SearchTables, term: bytes) -> None:
         self.tables, self.term = tables, term
-        self.sizes: dict[int, tuple[int, int]] = {}          # block -> documents, numbers in pairs
+        self.sizes: dict[int, tuple[int, int]] = {}    # block -> documents, the highest tf
         self.tail, self.tail_pairs = tables.tail_of(term)
-        self._read: dict[int, tuple[array, array, array]] = {}
+        self._pairs: dict[int, tuple[array, array]] = {}
 
     def __len__(self) -> int:
         return sum(size for size, _ in self.sizes.values()) + len(self.tail)
 
-    def block(self, number: int) -> tuple[array, array, array]:
-        """Return documents, pairs, and the documents of the pairs, of one block."""
-        if number not in self._read:
-            row = self.tables.sql("SELECT docs, pairs FROM word WHERE block=? AND term=?",
-                                  (number, self.term)).fetchone() if number in self.sizes else (
-                                      b"", b"")
-            pairs = array("I", row[1])
-            self._read[number] = array("I", row[0]), pairs, pairs[::2]
-        return self._read[number]
+    @property
+    def most(self) -> int:
+        return max([1, *(most for _, most in self.sizes.values()), *self.tail_pairs[1::2]])
+
+    def row(self, times: int) -> bytearray:
+        """Return the documents in the tables that have the term so many times, as bits."""
+        tables, size = self.tables, self.tables.BLOCK // 8
+        row = bytearray(tables.flushed // 8 + 1)
+        left = {block for block, (_, most) in self.sizes.items() if most >= times}
+        for block, bits in tables.sql("SELECT block, bits FROM dense WHERE term=? AND times=?",
+                                      (self.term, times)):
+            row[block * size:block * size + size] = bits
+            left.discard(block)
+        for block in left:
+            for doc in self._listed(block) if times == 1 else core._repeated(
+                    self.pairs_of(block)[0], times):
+                row[doc >> 3] |= 1 << (doc & 7)
+        return row
+
+    def _listed(self, block: int) -> array[int]:
+        row = self.tables.sql("SELECT docs FROM word WHERE block=? AND term=?",
+                              (block, self.term)).fetchone()
+        return array("I", row[0])
+
+    def pairs_of(self, block: int) -> tuple[array, array]:
+        """Return the pairs of a block, and their documents."""
+        if block not in self._pairs:
+            row = self.tables.sql("SELECT pairs FROM word WHERE block=? AND term=?",
+                                  (block, self.term)).fetchone()
+            pairs = array("I", row[0] if row else b"")
+            self._pairs[block] = pairs, pairs[::2]
+        return self._pairs[block]
+
+    def counts(self, docs: Iterable[int]) -> Iterator[int]:
+        """Yield how often each of some documents has the term, which has it more than once."""
+        for doc in docs:
+            pairs, several = self.pairs_of(doc // self.tables.BLOCK) if (
+                doc < self.tables.flushed) else (self.tail_pairs, self.tail_pairs[::2])
+            yield pairs[2 * bisect_left(several, doc) + 1]
 
     @functools.cached_property
     def all(self) -> array[int]:
-        return self.saved(0) + array("I", self.tail)
+        return array("I", [*core._documents(int.from_bytes(self.row(1), "little")), *self.tail])
 
     @functools.cached_property
     def pairs(self) -> array[int]:
-        return self.saved(1) + array("I", self.tail_pairs)
-
-    def saved(self, which: int) -> array[int]:
-        """Return the documents (0), or the pairs (1), of all blocks."""
-        return array("I", b"".join(memoryview(self.block(block)[which]) for block in self.sizes))
-
-    @property
-    def repeats(self) -> bool:
-        return bool(self.tail_pairs) or any(pairs for _, pairs in self.sizes.values())
-
-    def tf(self, doc: int) -> int:
-        """Return how often the term stands in *doc*."""
-        if doc >= self.tables.flushed:
-            docs, pairs, more = self.tail, self.tail_pairs, self.tail_pairs[::2]
-        else:
-            number = doc // self.tables.BLOCK
-            docs, pairs, more = self._read.get(number) or self.block(number)
-        at = bisect_left(docs, doc)
-        if at == len(docs) or docs[at] != doc:
-            return 0
-        at = bisect_left(more, doc) if more else 0
-        return pairs[2 * at + 1] if at < len(more) and more[at] == doc else 1
+        return array("I", b"".join(memoryview(self.pairs_of(block)[0]) for block in self.sizes)
+                     ) + array("I", self.tail_pairs)
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.all)
-
-    def __getitem__(self, at: int) -> int:
-        return self.all[at]
 
 
 class _TermPairs:
@@ -163,7 +171,7 @@ class _TermPairs:
         self.entry = entry
 
     def __bool__(self) -> bool:
-        return self.entry.repeats
+        return self.entry.most > 1
 
     def __len__(self) -> int:
         return len(self.entry.pairs)
@@ -180,11 +188,6 @@ class _Search(core._Find):
         super().__init__(index, terms, accept, {})
         self.top = max(boost.values(), default=1.0)
         self.factor = lambda doc: boost.get(doc, 1.0)
-
-    def parts_of(self, docs: Iterable[int]) -> dict[int, list[float]]:
-        return {doc: [term.weight * self.parts.part(tf, self.lengths[doc])
-                      if (tf := term.docs.tf(doc)) else 0.0 for term in self.terms]
-                for doc in sorted(docs)}
 
 
 class Words(BM25Index):
@@ -267,8 +270,8 @@ class Words(BM25Index):
 
     def _hold(self, terms: Iterable[str]) -> None:
         """Look several terms up at once."""
-        wanted = sorted({*terms} - self._held.keys())
-        self._held.update({**dict.fromkeys(wanted), **self.tables.lists(wanted)})
+        if wanted := sorted({*terms} - self._held.keys()):
+            self._held.update({**dict.fromkeys(wanted), **self.tables.lists(wanted)})
 
     def _number(self, term: str) -> str | None:
         if term not in self._held:
@@ -282,30 +285,45 @@ class Words(BM25Index):
         return _TermPairs(self._held[number])
 
     def row(self, number: str, times: int = 1) -> bytearray:
-        """The documents that have a term, as the core does; what lies in the tables is kept."""
-        tables, held = self.tables, self._held[number]
-        row = tables.rows.get((number, times))
-        if row is None:
-            docs = held.saved(0) if times == 1 else core._repeated(held.saved(1), times)
-            row = core._row_of(docs, tables.flushed)
-            if len(docs) >= core._LONG:
-                tables.keep_row(number, times, row)
-        row = row + bytes(tables.next // 8 + 1 - len(row))
-        for doc in held.tail if times == 1 else core._repeated(
-                array("I", held.tail_pairs), times):
+        """The documents that have a term, as the core does."""
+        row = self._saved(number, times)[0] + bytes(
+            self.tables.next // 8 + 1 - (self.tables.flushed // 8 + 1))
+        for doc in self._fresh(number, times):
             row[doc >> 3] |= 1 << (doc & 7)
         return row
 
+    def bits(self, number: str, times: int) -> int:
+        """A row as one number."""
+        start = self.tables.flushed
+        fresh = sum(1 << doc - start for doc in self._fresh(number, times))
+        return self._saved(number, times)[1] | fresh << start
+
+    def _saved(self, number: str, times: int) -> tuple[bytearray, int]:
+        """A row of what lies in the tables, and the same as a number; kept for the next search."""
+        rows, held = self.tables.rows, self._held[number]
+        if (number, times) not in rows:
+            row = held.row(times)
+            rows[number, times] = row, int.from_bytes(row, "little")
+            while len(rows) * 2 * len(row) > _ROW_BYTES:
+                rows.popitem(last=False)
+            return row, int.from_bytes(row, "little")
+        return rows[number, times]
+
+    def _fresh(self, number: str, times: int) -> Iterable[int]:
+        held = self._held[number]
+        return held.tail if times == 1 else core._repeated(array("I", held.tail_pairs), times)
+
+    def has(self, number: str, doc: int) -> bool:
+        """Whether a document has a term."""
+        return bool(self.row(number)[doc >> 3] & 1 << (doc & 7))
+
     def most(self, number: str) -> int:
         """No document has the term more often."""
-        held, known = self._held[number], self.tables.most
-        if number not in known:
-            known[number] = max(held.saved(1)[1::2], default=1)
-        return max(known[number], *held.tail_pairs[1::2], 1)
+        return self._held[number].most
 
     def counts(self, number: str, docs: Iterable[int]) -> list[int]:
-        """How often each of some documents has a term."""
-        return [*map(self._held[number].tf, docs)]
+        """How often each of some documents has a term that it has more than once."""
+        return [*self._held[number].counts(docs)]
 
     def _is_alive(self, doc: int) -> bool:
         return doc in self.tables.names.known

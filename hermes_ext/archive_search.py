@@ -6,7 +6,10 @@ number of its own; a text that changes gets a new one, so a higher number is new
 
     fresh     the last documents, at most some TAIL: their terms and pairs, not yet in the tables
               below. A process reads them into memory, so a write touches one row, not a hundred
-    word      (block of BLOCK documents, term) -> documents and (document, tf > 1), as uint32
+    word      (block of BLOCK documents, term) -> how many, the highest tf, documents and
+              (document, tf > 1), as uint32
+    dense     of a block that is whole, a term that stands in DENSE documents or more so many
+              times: the documents as bits, in place of those in word
     length    terms of each document, as uint32, SMALL documents a row
     slice     bitmaps: which documents have a pair (twins) or a gram (local vectors), which
               sentences a word (claims); SMALL of them a row, and BLOCK once that many are there
@@ -38,12 +41,11 @@ from hermes_lite import extract_entities, normalise, tokenize_terms
 from hermes_ext.archive_index import (CLAIMS, GRAMS, TWINS, UTF8, Claims, Grams, Graph, Names, Row,
                                       TermList, Twins, Words, count_terms, gram_rows, unpacked)
 
-__all__ = ["Graph", "SCHEMA", "SearchTables"]
+__all__ = ["Graph", "SCHEMA", "SearchTables", "TABLES"]
 
 _ROWS = 4_096                        # more than the bitmaps of one kind
 _CACHED = 6_000                      # bitmaps kept in memory, of up to 8 KB
 _NAMES = 20_000                      # ids kept in memory
-_ROW_BYTES = 1 << 26                 # rows of terms kept in memory
 
 SCHEMA = """
 CREATE TABLE counts (one INTEGER PRIMARY KEY CHECK (one = 1), next INTEGER, sentence INTEGER,
@@ -57,15 +59,18 @@ CREATE TABLE claim (block INTEGER, hash INTEGER, doc INTEGER, PRIMARY KEY (block
     WITHOUT ROWID;
 CREATE TABLE sentence (number INTEGER PRIMARY KEY, doc INTEGER NOT NULL);
 CREATE INDEX sentence_doc ON sentence (doc);
-CREATE TABLE word (block INTEGER, term BLOB, docs BLOB NOT NULL, pairs BLOB NOT NULL,
-                   PRIMARY KEY (block, term)) WITHOUT ROWID;
+CREATE TABLE word (block INTEGER, term BLOB, size INTEGER NOT NULL, most INTEGER NOT NULL,
+                   docs BLOB NOT NULL, pairs BLOB NOT NULL, PRIMARY KEY (block, term))
+    WITHOUT ROWID;
+CREATE TABLE dense (term BLOB, times INTEGER, block INTEGER, bits BLOB NOT NULL,
+                    PRIMARY KEY (term, times, block)) WITHOUT ROWID;
 CREATE TABLE length (start INTEGER PRIMARY KEY, sizes BLOB NOT NULL);
 CREATE TABLE slice (at INTEGER PRIMARY KEY, bits BLOB NOT NULL);
 CREATE TABLE gram (doc INTEGER PRIMARY KEY, vector BLOB NOT NULL);
 CREATE TABLE entity (fold TEXT, name TEXT, doc INTEGER, PRIMARY KEY (fold, name, doc))
     WITHOUT ROWID;
 """
-_TABLES = ("fresh", "word", "length", "slice", "gram", "entity", "claim", "sentence")
+TABLES = ("fresh", "word", "dense", "length", "slice", "gram", "entity", "claim", "sentence")
 _STATE = ("next", "sentence", "flushed", "flushed_sentence", "count", "total", "shortest",
           "retired", "known_format", "changes", "cut")
 
@@ -79,10 +84,11 @@ class SearchTables:
     TAIL = 1_024                     # documents that wait in `fresh` between two commits
     BULK = 8_192                     # … and inside one transaction
     FEW = 256                        # documents that a commit may leave uncut: none up to here
+    DENSE = 256                      # documents of a list that is better kept as bits
 
     def __init__(self, db: Callable[[], sqlite3.Connection], how: Mapping[str, object]) -> None:
         self._db, self.how = db, how
-        self.format = f"1 stem={how['stem']} grams={how['grams']} cues={how['cues']}"
+        self.format = f"2 stem={how['stem']} grams={how['grams']} cues={how['cues']}"
         self.tokenize = functools.partial(tokenize_terms, stem=bool(how["stem"]),
                                           grams=how["grams"], cues=bool(how["cues"]))
         self.names = Names(self)
@@ -112,10 +118,8 @@ class SearchTables:
         self.tail_words: dict[bytes, list[int]] | None = None
         self.tail_pairs: dict[bytes, list[int]] = {}
         self.words.forget()
-        # (Term, n up to 3) -> the documents in the tables that have it n times or more, as bits;
-        # term -> no document in the tables has it more often. Of what searches have asked for.
-        self.rows: OrderedDict[tuple[str, int], bytearray] = OrderedDict()
-        self.most: dict[str, int] = {}
+        # (Term, n up to 3) -> the documents in the tables that have it n times or more, as bits
+        self.rows: OrderedDict[tuple[str, int], tuple[bytearray, int]] = OrderedDict()
         for index in (self.twins, self.grams, self.claims):
             index.reset()
         self.names.clear()
@@ -140,6 +144,11 @@ class SearchTables:
             for doc, *row in self.sql("SELECT * FROM fresh WHERE doc >= ?", (self._read_until,)):
                 self._take(doc, Row(*row))
             self._read_until = self.cut
+
+    @property
+    def is_strange(self) -> bool:
+        """Whether the tables were filled by another version, or with other settings."""
+        return self.known_format != self.format
 
     @property
     def behind(self) -> int:
@@ -241,9 +250,8 @@ class SearchTables:
         else:
             for term, tf in Counter(tokens).items():
                 self._cut_term(doc, term.encode(*UTF8), tf)
-                for times in range(1, min(tf, 3) + 1):
-                    if row := self.rows.get((term, times)):
-                        row[doc >> 3] ^= 1 << (doc & 7)
+                for times in range(1, 4):
+                    self.rows.pop((term, times), None)
             self._cut_length(doc)
             self._cut_bits(doc, text)
             self._cut_claims(doc, text)
@@ -278,11 +286,15 @@ class SearchTables:
             del docs[at]
         if tf > 1 and (at := core._place(pairs[::2], doc)) >= 0:
             del pairs[2 * at:2 * at + 2]
-        if docs:
-            self.sql("UPDATE word SET docs=?, pairs=? WHERE block=? AND term=?",
-                     (docs.tobytes(), pairs.tobytes(), *key))
-        else:
-            self.sql("DELETE FROM word WHERE block=? AND term=?", key)
+        self.sql("UPDATE word SET size=size-1, docs=?, pairs=? WHERE block=? AND term=?",
+                 (docs.tobytes(), pairs.tobytes(), *key))
+        self.sql("DELETE FROM word WHERE block=? AND term=? AND size=0", key)
+        for times, data in self.sql("SELECT times, bits FROM dense WHERE term=? AND times<=? AND "
+                                    "block=?", (term, min(tf, 3), key[0])).fetchall():
+            bits = bytearray(data)
+            bits[doc % self.BLOCK >> 3] &= ~(1 << (doc & 7))
+            self.sql("UPDATE dense SET bits=? WHERE term=? AND times=? AND block=?",
+                     (bytes(bits), term, times, key[0]))
 
     def _cut_length(self, doc: int) -> None:
         start = doc // self.SMALL * self.SMALL
@@ -332,6 +344,8 @@ class SearchTables:
             self._flush_claims()
             self._flush_entities()
             self.sql("DELETE FROM fresh")
+        for block in range(self.flushed // self.BLOCK, self.cut // self.BLOCK):
+            self._close_words(block)
         for kind, end in ((TWINS, self.cut), (GRAMS, self.cut), (CLAIMS, self.sentence)):
             self._merge(kind, self.end_of(kind) // self.BLOCK, end // self.BLOCK)
         self._forget_open_blocks()
@@ -356,21 +370,33 @@ class SearchTables:
         rows = []
         for term, docs in self.tail_words.items():
             pairs = self.tail_pairs.get(term, [])
-            if docs[0] // self.BLOCK == docs[-1] // self.BLOCK:
-                rows.append((docs[0] // self.BLOCK, term, array("I", docs).tobytes(),
-                             array("I", pairs).tobytes()))
-                continue
-            for block in sorted({doc // self.BLOCK for doc in docs}):
-                some = [doc for doc in docs if doc // self.BLOCK == block]
-                more = [n for pair in zip(pairs[::2], pairs[1::2])
-                        if pair[0] // self.BLOCK == block for n in pair]
-                rows.append((block, term, array("I", some).tobytes(),
-                             array("I", more).tobytes()))
+            for block in range(docs[0] // self.BLOCK, docs[-1] // self.BLOCK + 1):
+                if some := [doc for doc in docs if doc // self.BLOCK == block]:
+                    more = [n for pair in zip(pairs[::2], pairs[1::2])
+                            if pair[0] // self.BLOCK == block for n in pair]
+                    rows.append((block, term, len(some), max(more[1::2], default=1),
+                                 array("I", some).tobytes(), array("I", more).tobytes()))
         rows.sort()
         self._db().executemany(
-            "INSERT INTO word VALUES (?, ?, ?, ?) ON CONFLICT (block, term) DO UPDATE SET "
+            "INSERT INTO word VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (block, term) DO UPDATE SET "
+            "size = size + excluded.size, most = max(most, excluded.most), "
             "docs = CAST(docs || excluded.docs AS BLOB), "
             "pairs = CAST(pairs || excluded.pairs AS BLOB)", rows)
+
+    def _close_words(self, block: int) -> None:
+        """Turn the long lists of a block that is whole into bits."""
+        start, size = block * self.BLOCK, self.BLOCK // 8
+        for term, in self.sql("SELECT term FROM word WHERE block=? AND size>=?",
+                              (block, self.DENSE)).fetchall():
+            docs, pairs = map(functools.partial(array, "I"), self.sql(
+                "SELECT docs, pairs FROM word WHERE block=? AND term=?", (block, term)).fetchone())
+            for times in (1, 2, 3):
+                some = docs if times == 1 else core._repeated(pairs, times)
+                if len(some) >= self.DENSE:
+                    bits = core._row_of([doc - start for doc in some], self.BLOCK)
+                    self.sql("INSERT INTO dense VALUES (?, ?, ?, ?)",
+                             (term, times, block, bytes(bits[:size])))
+            self.sql("UPDATE word SET docs=x'' WHERE block=? AND term=?", (block, term))
 
     def _flush_lengths(self) -> None:
         sizes: dict[int, array] = {}
@@ -424,19 +450,13 @@ class SearchTables:
 
     def clear(self) -> None:
         """Empty every table, to be filled again."""
-        for table in _TABLES:
+        for table in TABLES:
             self.sql(f"DELETE FROM {table}")
         retired, changes = self.retired, self.changes
         self.forget()
         self.retired, self.changes, self.known_format = retired + 1, changes, self.format
 
     # -- reading ------------------------------------------------------------
-
-    def keep_row(self, term: str, times: int, row: bytearray) -> None:
-        """Keep a row for the next search; the oldest makes room."""
-        self.rows[term, times] = row
-        while len(self.rows) * len(row) > _ROW_BYTES:
-            self.rows.popitem(last=False)
 
     def texts(self, docs: Iterable[int]) -> dict[int, str]:
         """Return the texts of some documents."""
@@ -450,12 +470,12 @@ class SearchTables:
         names = {term.encode(*UTF8): term for term in terms}
         marks = _marks(len(names))
         for block in range(-(-self.flushed // self.BLOCK)):
-            for term, docs, pairs in self.sql(
-                    "SELECT term, length(docs), length(pairs) FROM word WHERE block=? AND "
+            for term, size, most in self.sql(
+                    "SELECT term, size, most FROM word WHERE block=? AND "
                     f"term IN ({marks})", (block, *names, *[None] * (
                         marks.count("?") - len(names)))):
                 entry = found.get(term) or found.setdefault(term, TermList(self, term))
-                entry.sizes[block] = docs // 4, pairs // 4
+                entry.sizes[block] = size, most
         for term in names:
             if self.tail_of(term)[0] and term not in found:
                 found[term] = TermList(self, term)

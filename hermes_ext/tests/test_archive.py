@@ -50,10 +50,10 @@ class Case(unittest.TestCase):
         return self.now
 
     def small(self, *, block: int = 32, small: int = 8, tail: int = 6, bulk: int = 20,
-              few: int = 2) -> None:
+              few: int = 2, dense: int = 3) -> None:
         """Make blocks small, so that a few texts fill several."""
         for name, value in (("BLOCK", block), ("SMALL", small), ("BULK", bulk), ("TAIL", tail),
-                            ("FEW", few)):
+                            ("FEW", few), ("DENSE", dense)):
             patch = mock.patch.object(SearchTables, name, value)
             patch.start()
             self.addCleanup(patch.stop)
@@ -342,9 +342,9 @@ class TestPromises(Case):
         self.fill(store, 9)
         store.close()
         with contextlib.closing(sqlite3.connect(store.path)) as db:
-            db.executescript("CREATE TABLE state AS SELECT one, next, sentence, flushed, "
-                             "flushed_sentence, count, total, shortest, retired, format, changes "
-                             "FROM counts; DROP TABLE counts; PRAGMA user_version=1")
+            db.executescript("DROP TABLE counts; DROP TABLE dense; DROP TABLE word; "
+                             "CREATE TABLE state (one); CREATE TABLE word (block, term); "
+                             "PRAGMA user_version=1")
         self.check_indexes(self.archive())
         self.fill(self.archive(), 5, start=9)
         self.check_indexes(self.archive())
@@ -455,7 +455,8 @@ class TestPromises(Case):
             for name in ("memory", "fresh", "word", "claim", "sentence", "gram", "entity"):
                 self.assertEqual(db.execute(f"SELECT count(*) FROM {name}").fetchone(), (0,), name)
             self.assertEqual({byte for bits, in db.execute(
-                "SELECT bits FROM slice UNION ALL SELECT sizes FROM length") for byte in bits}, {0})
+                "SELECT bits FROM slice UNION ALL SELECT sizes FROM length UNION ALL "
+                "SELECT bits FROM dense") for byte in bits}, {0})
 
     def test_files_are_for_their_owner_only(self) -> None:
         old = os.umask(0)
