@@ -6621,7 +6621,8 @@ general    (?:^|[，,。]|你好.{0,3})我(?:的名字是|叫|姓|今年\d|住�
 """
 _RULES_EN = r"""
 decision   \b(?:decided|agreed|decision (?:is|was)|beschlossen)(?: to| that|,? dass|
-  (?<=beschlossen),|:)?\s+(?!with\b|yet\b|\w+ing\b)(?P<v>\S.+)|\b(?:decision|entscheidung):\s*(?P<w>\S.+)
+  (?<=beschlossen),|:)?\s+(?!with\b|yet\b|\w+ing\b)(?P<v>\S.+)|
+  \b(?:decision|entscheidung):\s*(?P<w>\S.+)
 decision   \b(?:i|we)(?:'ve| have)? (?:just |finally |now )?(?P<v>(?:settled on|chose|opted for|
   switched to|migrated (?:to|from|off)|moved (?:from \S+ to|off)|dropped|stopped using|
   no longer use|adopted|picked) (?!up\b|by\b|off\b|it\b|this\b|them\b).+)

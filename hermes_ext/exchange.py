@@ -532,7 +532,8 @@ def bring_in(memory: HermesLite, file: str | os.PathLike, *, format: str | None 
 
 def _show_exported(result: Exported) -> list[str]:
     return [f"{counted(result.count, 'memory', 'memories')} in {_visible(result.file)} "
-            f"({result.format})"] if (result.text is None) else result.text.removesuffix("\n").split("\n")
+            f"({result.format})"] if (
+        result.text is None) else result.text.removesuffix("\n").split("\n")
 
 
 def _show_imported(result: Imported) -> Iterator[str]:

@@ -187,9 +187,10 @@ def _as_it_is(root: str | None) -> HermesLite:
 
 
 def _show(done: Migrated) -> Iterator[str]:
+    place = "memory_archive.db" if done.to == "archive" else "files"
     yield (f"{core.counted(done.memories, 'memory', 'memories')}, "
-           f"{core.counted(done.tombstones, 'tombstone')} and {core.counted(done.vectors, 'vector')} "
-           f"are now in {'memory_archive.db' if done.to == 'archive' else 'files'}"
+           f"{core.counted(done.tombstones, 'tombstone')} and "
+           f"{core.counted(done.vectors, 'vector')} are now in {place}"
            + (f" ({done.resumed} of them from an earlier run)" if done.resumed else ""))
 
 

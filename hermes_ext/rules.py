@@ -21,8 +21,9 @@ when     tag, anchor (a type that the system anchors finds) and score_above hold
          done), of the value of another type. A value is known from the first time that the
          rules see the memory; a change made before that is not seen.
 run      a list: program and arguments, no shell, in the folder of the command that set it off;
-         the memory comes as JSON on standard input, the rule's name as HERMES_RULE. Keys of this memory are not in its environment. It is killed
-         after `timeout` seconds (10). In a command that a rule started no rule fires.
+         the memory comes as JSON on standard input, the rule's name as HERMES_RULE. Keys of this
+         memory are not in its environment. It is killed after `timeout` seconds (10). In a
+         command that a rule started no rule fires.
 webhook  a POST of {"rule", "cause", "at", "memory"} to a URL, or to what $NAME says in the
          environment or .env. https, or http to this machine. An address that is not public is
          refused unless the rule says `private: true`; it is looked up before sending, so a name
