@@ -3036,13 +3036,13 @@ def _chains(tag: int, words: Iterable[str], known: _Hashes, *, inside: bool = Fa
 
 def _ranked(words: Iterable[str]) -> list[bytes]:
     """Return words as bytes in a fixed order, the long ones first: they are rarer."""
-    return [data for *_, data in sorted(map(_rank, words))]
+    return [ranked[8:] for ranked in sorted(map(_rank, words))]
 
 
 @functools.lru_cache(maxsize=20_000)
-def _rank(word: str) -> tuple[int, int, bytes]:
+def _rank(word: str) -> bytes:
     data = word.encode("utf8", "surrogatepass")
-    return -len(data), zlib.crc32(data), data
+    return struct.pack(">iI", 0x7FFFFFFF - len(data), zlib.crc32(data)) + data
 
 
 def _word_buckets(words: Iterable[str], width: int, *, asked: bool = False) -> set[int]:
