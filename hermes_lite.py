@@ -2641,6 +2641,7 @@ def _subject_name(frame: dict[str, str]) -> str:
     return _compiled(f"(?<=[{_CJK}]) (?=[{_CJK}])").sub("", words)
 
 
+@functools.lru_cache(maxsize=4)
 def _statements(text: str) -> list[str]:
     parts = _compiled(r"[。！？；\n]|[.!?;](?=\s|$)").split(_unicode(text[:20_000]))
     return [part[:400] for part in parts if part.strip()][:12]
@@ -2773,7 +2774,7 @@ def _statement(sentence: str) -> _Statement:
     def note(match: re.Match) -> str:
         ends = not match.string[match.end():].strip(" .,)")
         if ends or _has_subject(match.string[:match.start()]):
-            values.append((match.lastgroup, *facts(match[0])))
+            values.append(_value_facts(match.lastgroup, match[0]))
             return " "
         return f" {match[0].replace(' ', '')} "
     text = _compiled(_VALUE).sub(note, text)
@@ -2788,6 +2789,11 @@ def _statement(sentence: str) -> _Statement:
                 tail.add(word)
     return _Statement(frame, sign, bool(offs + ons), bool(changes), frozenset(values),
                       frozenset(tail))
+
+
+@functools.lru_cache(maxsize=4_096)
+def _value_facts(kind: str, text: str) -> tuple[str, ...]:
+    return kind, *facts(text)
 
 
 def _has_subject(text: str) -> bool:
