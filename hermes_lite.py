@@ -3053,15 +3053,15 @@ def _rank(word: str) -> bytes:
 
 def _word_buckets(words: Iterable[str], width: int, *, asked: bool = False) -> set[int]:
     """Return buckets such that whoever has each asked word, or it inside another, has all."""
-    return {part % width for word in words for part in _word_parts(word, asked)}
+    return set().union(*[_buckets_of(word, width, asked) for word in words])
 
 
 @functools.lru_cache(maxsize=8_192)
-def _word_parts(word: str, asked: bool) -> array[int]:
+def _buckets_of(word: str, width: int, asked: bool) -> array[int]:
     parts = [f"~{word[at:at + 3]}" for at in range(len(word) - 2)] if len(word) > 3 else []
     if len(word) < 4 or not asked:
         parts.append(word)
-    return array("I", (zlib.crc32(part.encode("utf8", "surrogatepass")) for part in parts))
+    return array("I", (zlib.crc32(part.encode("utf8", "surrogatepass")) % width for part in parts))
 
 
 # =============================================================================
