@@ -2676,6 +2676,7 @@ def _subject_name(frame: dict[str, str]) -> str:
     return _compiled(f"(?<=[{_CJK}]) (?=[{_CJK}])").sub("", words)
 
 
+@functools.lru_cache(maxsize=4)
 def _statements(text: str) -> list[str]:
     parts = _compiled(r"[。！？；\n]|[.!?;](?=\s|$)").split(_unicode(text[:20_000]))
     return [part[:400] for part in parts if part.strip()][:12]
@@ -2808,7 +2809,7 @@ def _statement(sentence: str) -> _Statement:
     def note(match: re.Match) -> str:
         ends = not match.string[match.end():].strip(" .,)")
         if ends or _has_subject(match.string[:match.start()]):
-            values.append((match.lastgroup, *facts(match[0])))
+            values.append(_value_facts(match.lastgroup, match[0]))
             return " "
         return f" {match[0].replace(' ', '')} "
     text = _compiled(_VALUE).sub(note, text)
@@ -2823,6 +2824,11 @@ def _statement(sentence: str) -> _Statement:
                 tail.add(word)
     return _Statement(frame, sign, bool(offs + ons), bool(changes), frozenset(values),
                       frozenset(tail))
+
+
+@functools.lru_cache(maxsize=4_096)
+def _value_facts(kind: str, text: str) -> tuple[str, ...]:
+    return kind, *facts(text)
 
 
 def _has_subject(text: str) -> bool:
@@ -3071,26 +3077,26 @@ def _chains(tag: int, words: Iterable[str], known: _Hashes, *, inside: bool = Fa
 
 def _ranked(words: Iterable[str]) -> list[bytes]:
     """Return words as bytes in a fixed order, the long ones first: they are rarer."""
-    return [data for *_, data in sorted(map(_rank, words))]
+    return [ranked[8:] for ranked in sorted(map(_rank, words))]
 
 
 @functools.lru_cache(maxsize=20_000)
-def _rank(word: str) -> tuple[int, int, bytes]:
+def _rank(word: str) -> bytes:
     data = word.encode("utf8", "surrogatepass")
-    return -len(data), zlib.crc32(data), data
+    return struct.pack(">iI", 0x7FFFFFFF - len(data), zlib.crc32(data)) + data
 
 
 def _word_buckets(words: Iterable[str], width: int, *, asked: bool = False) -> set[int]:
     """Return buckets such that whoever has each asked word, or it inside another, has all."""
-    return {part % width for word in words for part in _word_parts(word, asked)}
+    return set().union(*[_buckets_of(word, width, asked) for word in words])
 
 
 @functools.lru_cache(maxsize=8_192)
-def _word_parts(word: str, asked: bool) -> array[int]:
+def _buckets_of(word: str, width: int, asked: bool) -> array[int]:
     parts = [f"~{word[at:at + 3]}" for at in range(len(word) - 2)] if len(word) > 3 else []
     if len(word) < 4 or not asked:
         parts.append(word)
-    return array("I", (zlib.crc32(part.encode("utf8", "surrogatepass")) for part in parts))
+    return array("I", (zlib.crc32(part.encode("utf8", "surrogatepass")) % width for part in parts))
 
 
 # =============================================================================

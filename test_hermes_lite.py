@@ -1626,6 +1626,40 @@ class Facts(unittest.TestCase):
             self.assertLess(growth(act, unit, 10_000), 4)
 
 
+    def test_words_are_the_same_without_the_quick_look_for_n_t_and_s(self):
+        short, owned = r"(?i)n['’]t\b|(?<=can)not\b", r"(?i)(?<=\w)['’](?:s|re|m)\b"
+        for text in [*samples(short), *samples("(?i)a['’](?:s|re|m)"), "CanNot", "ｃａｎｎｏｔ", "K’ｓ"]:
+            plain = unicodedata.normalize("NFKC", f"x {text} y")
+            plain = re.sub(owned, "", re.sub(short, " not", plain))
+            self.assertEqual(facts(f"x {text} y"), facts(plain), text)
+
+
+def samples(source, count=300):
+    """Texts that a pattern may match, made from its parsed form, the same each time."""
+    rng, parser = random.Random(source), getattr(re, "_parser", None) or re.sre_parse
+    letters = {"CATEGORY_WORD": "aZ9ä用", "CATEGORY_DIGIT": "07", "CATEGORY_SPACE": " \t"}
+
+    def one(op, value):
+        op = str(op)
+        if op == "LITERAL":
+            return rng.choice((chr(value), chr(value).upper()))
+        if op == "IN":
+            return one(*rng.choice(value)) if str(value[0][0]) != "NEGATE" else "x"
+        if op == "RANGE":
+            return chr(rng.randint(*value))
+        if op == "CATEGORY":
+            return rng.choice(letters[str(value)])
+        if op == "BRANCH":
+            return text(rng.choice(value[1]))
+        if op == "MAX_REPEAT":
+            return "".join(text(value[2]) for _ in range(min(value[0] + rng.randint(0, 2), value[1])))
+        return text(value[-1]) if op in ("SUBPATTERN", "ASSERT") else ""
+
+    def text(parts):
+        return "".join(one(*part) for part in parts)
+    return [text(parser.parse(source)) for _ in range(count)]
+
+
 NO_CONFLICT = """\
 Run the nightly export through the batch queue|Do not forget to set a timeout when you run the \
 nightly export through the batch queue
@@ -1686,6 +1720,23 @@ class Conflicts(unittest.TestCase):
     def test_entities_are_folded_and_stop_words_are_none(self):
         self.assertEqual(find_conflicts("我们用 Redis.", "弃用redis"), [("redis", "assertion")])
         self.assertEqual(find_conflicts("use it", "do not use it"), [])
+
+    def test_each_match_of_a_claim_has_one_of_its_words(self):
+        for source in (*h._GIVEN_UP, *h._TAKEN_UP):
+            self.assertTrue(all(h._stems(source)), source)
+            pattern = h._claim(source)
+            found = [text for text in samples(pattern.pattern) if pattern.search(text)]
+            self.assertGreater(len(found), 30, source)
+            for text in found:
+                self.assertTrue(h._may_match(source, h._lowered([text])), (source, text))
+
+    def test_what_matches_a_letter_in_any_case_is_lowered_to_it(self):
+        letters = "".join(sorted({*"".join(sum(map(h._stems, h._GIVEN_UP + h._TAKEN_UP), ()))}))
+        for match in re.finditer(f"[{letters}]", "".join(
+                letter for letter in map(chr, range(sys.maxunicode + 1))
+                if unicodedata.normalize("NFKC", letter) == letter), re.IGNORECASE):
+            self.assertIn(h._lowered([match[0]]), letters)
+            self.assertTrue(re.match(h._lowered([match[0]]), match[0], re.IGNORECASE), match[0])
 
     def test_the_queries_lead_to_the_contradicted_text(self):
         for line in CONFLICT.splitlines():
