@@ -3503,6 +3503,7 @@ _MOST_SLIPS = 3       # words of a query that are looked up by their spelling
 _PRIOR = 50           # notes that `ceiling` adds, so that a small store knows rare from common
 _SLACK = 1 + 1e-9     # bounds are sums in another order; this covers their rounding
 _BOUND_STEPS = 511    # units into which the highest bound of a search is cut
+_RARE = 2048          # one note in so many has it: a rare term
 _LONG = 256           # documents of a list whose row is worth keeping
 _ROW_BYTES = 1 << 24  # kept of such rows
 _NONE = array("I")    # the list of a term that no note has; never changed
@@ -4026,7 +4027,15 @@ class _Find:
         What each note reaches at most is counted for all notes at once; then those that reach
         *level* are scored, those that reach a lower one, and so on.
         """
-        digits, unit = self.bounds()
+        best: list[tuple[float, int]] = []
+        size = len(self.index._keys)
+        rare = [term for term in self.terms if len(term.docs) * _RARE < size]
+        first = array("I", sorted({doc for term in rare for doc in term.docs}))
+        self.take([*first], math.inf, best, k)     # a bitmap for a few of many costs more
+        if len(rare) == len(self.terms):
+            return best
+        digits, unit = self.bounds([term for term in self.terms if term not in rare])
+        known = int.from_bytes(_row_of(first, size), "little")
         some = equal = functools.reduce(operator.or_, digits)
         level = above = 0                          # the highest that k notes reach
         for at in range(len(digits) - 1, -1, -1):
@@ -4035,8 +4044,7 @@ class _Find:
                 level, equal = level | 1 << at, more
             else:
                 above, equal = above | more, equal ^ more
-        best: list[tuple[float, int]] = []
-        most, done, reach = (1 << len(digits)) - 1, 0, above | equal
+        most, done, reach = (1 << len(digits)) - 1, known, above | equal | known
         highest = self.parts[min(self.index._shortest, self.far)] * self.top * _SLACK
         while True:
             self.take([*_documents(reach ^ done)], most * unit * self.top * _SLACK, best, k)
@@ -4045,16 +4053,16 @@ class _Find:
                 return best
             done, most = reach, level - 1
             level = max(1, math.ceil(least), min(most, level * 9 // 10 if least else level // 2))
-            reach = _reach(digits, level, some)
+            reach = _reach(digits, level, some) | known
 
-    def bounds(self) -> tuple[list[int], float]:
+    def bounds(self, terms: Iterable[_Term]) -> tuple[list[int], float]:
         """Binary digits of the units that each note reaches at most, and what a unit is worth.
 
         It is worth that times the part of the note's length; a term found several times counts
         what it counts most, in a long note. The part of a longer one than `far` counts as that.
         """
         shares = []
-        for term in self.terms:
+        for term in terms:
             most = self.index.most(term.number)
             one, two, more = (self.parts.more(tf, self.far) / self.parts[self.far]
                               for tf in (1, min(most, 2), most))

@@ -10,6 +10,7 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import hermes_lite as core
@@ -23,7 +24,7 @@ __all__ = ["CLAIMS", "Claims", "GRAMS", "Grams", "Graph", "Names", "Row", "TWINS
 
 TWINS, GRAMS, CLAIMS = 0, 1, 2       # kinds of bitmaps
 UTF8 = "utf-8", "surrogatepass"
-_ROW_BYTES = 1 << 26                 # rows of terms kept in memory
+_ROW_BYTES = 1 << 25                 # rows of terms kept in memory, and as many as numbers
 
 
 class Row(NamedTuple):
@@ -107,6 +108,7 @@ class TermList:
         self.sizes: dict[int, tuple[int, int]] = {}    # block -> documents, the highest tf
         self.tail, self.tail_pairs = tables.tail_of(term)
         self._pairs: dict[int, tuple[array, array]] = {}
+        self._lists: dict[int, array] = {}
 
     def __len__(self) -> int:
         return sum(size for size, _ in self.sizes.values()) + len(self.tail)
@@ -131,9 +133,12 @@ class TermList:
         return row
 
     def _listed(self, block: int) -> array[int]:
-        row = self.tables.sql("SELECT docs FROM word WHERE block=? AND term=?",
-                              (block, self.term)).fetchone()
-        return array("I", row[0])
+        """Return the documents of a block that are kept as a list."""
+        if block not in self._lists:
+            row = self.tables.sql("SELECT docs FROM word WHERE block=? AND term=?",
+                                  (block, self.term)).fetchone()
+            self._lists[block] = array("I", row[0])
+        return self._lists[block]
 
     def pairs_of(self, block: int) -> tuple[array, array]:
         """Return the pairs of a block, and their documents."""
@@ -153,7 +158,10 @@ class TermList:
 
     @functools.cached_property
     def all(self) -> array[int]:
-        return array("I", [*core._documents(int.from_bytes(self.row(1), "little")), *self.tail])
+        listed = [self._listed(block) for block in self.sizes]
+        if sum(map(len, listed)) + len(self.tail) < len(self):     # the others are bits
+            listed = [core._documents(int.from_bytes(self.row(1), "little"))]
+        return array("I", [*chain(*listed, self.tail)])
 
     @functools.cached_property
     def pairs(self) -> array[int]:
@@ -286,28 +294,34 @@ class Words(BM25Index):
 
     def row(self, number: str, times: int = 1) -> bytearray:
         """The documents that have a term, as the core does."""
-        row = self._saved(number, times)[0] + bytes(
-            self.tables.next // 8 + 1 - (self.tables.flushed // 8 + 1))
+        tables = self.tables
+        row = self._saved(number, times) + bytes(tables.next // 8 - tables.flushed // 8)
         for doc in self._fresh(number, times):
             row[doc >> 3] |= 1 << (doc & 7)
         return row
 
     def bits(self, number: str, times: int) -> int:
         """A row as one number."""
-        start = self.tables.flushed
-        fresh = sum(1 << doc - start for doc in self._fresh(number, times))
-        return self._saved(number, times)[1] | fresh << start
+        numbers, start, fresh = self.tables.numbers, self.tables.flushed, 0
+        saved = numbers.get((number, times))
+        if saved is None:
+            saved = int.from_bytes(self._saved(number, times), "little")
+            numbers[number, times] = saved
+            while len(numbers) * start // 8 > _ROW_BYTES:
+                numbers.popitem(last=False)
+        for doc in self._fresh(number, times):
+            fresh |= 1 << doc - start
+        return saved | fresh << start if fresh else saved
 
-    def _saved(self, number: str, times: int) -> tuple[bytearray, int]:
-        """A row of what lies in the tables, and the same as a number; kept for the next search."""
-        rows, held = self.tables.rows, self._held[number]
-        if (number, times) not in rows:
-            row = held.row(times)
-            rows[number, times] = row, int.from_bytes(row, "little")
-            while len(rows) * 2 * len(row) > _ROW_BYTES:
+    def _saved(self, number: str, times: int) -> bytearray:
+        """A row of what lies in the tables; kept for the next search."""
+        rows = self.tables.rows
+        row = rows.get((number, times))
+        if row is None:
+            row = rows[number, times] = self._held[number].row(times)
+            while len(rows) * len(row) > _ROW_BYTES:
                 rows.popitem(last=False)
-            return row, int.from_bytes(row, "little")
-        return rows[number, times]
+        return row
 
     def _fresh(self, number: str, times: int) -> Iterable[int]:
         held = self._held[number]

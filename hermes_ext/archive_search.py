@@ -118,8 +118,10 @@ class SearchTables:
         self.tail_words: dict[bytes, list[int]] | None = None
         self.tail_pairs: dict[bytes, list[int]] = {}
         self.words.forget()
-        # (Term, n up to 3) -> the documents in the tables that have it n times or more, as bits
-        self.rows: OrderedDict[tuple[str, int], tuple[bytearray, int]] = OrderedDict()
+        # (Term, n up to 3) -> the documents in the tables that have it n times or more, as bits,
+        # and these bits as one number.
+        self.rows: OrderedDict[tuple[str, int], bytearray] = OrderedDict()
+        self.numbers: OrderedDict[tuple[str, int], int] = OrderedDict()
         for index in (self.twins, self.grams, self.claims):
             index.reset()
         self.names.clear()
@@ -252,6 +254,7 @@ class SearchTables:
                 self._cut_term(doc, term.encode(*UTF8), tf)
                 for times in range(1, 4):
                     self.rows.pop((term, times), None)
+                    self.numbers.pop((term, times), None)
             self._cut_length(doc)
             self._cut_bits(doc, text)
             self._cut_claims(doc, text)
