@@ -10,7 +10,8 @@ disk. Beside it: a bare INSERT + COMMIT of the same row into a table of as many;
 texts as it cuts words itself (unicode61: no Chinese words), by trigrams, and over the core's own
 tokens, each answering with the best 50 by bm25(); the store of files, up to --files memories.
 What is compared is asked in turns, so that a busy machine troubles all alike. --full adds
-1,000,000, which takes about an hour and 8 GB.
+1,000,000, which takes about an hour and 8 GB. With --keep the stores stay, and a later run asks
+them again without filling them.
 """
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 HOME = Path(__file__).resolve().parent.parent
@@ -70,7 +71,7 @@ class Fts:
     def __init__(self, path: Path, tokenizer: str, wording: Callable[[str], str],
                  ask: Callable[[str], list[str]]) -> None:
         self.base, self.wording, self.words = sqlite3.connect(path), wording, ask
-        self.base.execute(f"create virtual table notes using fts5(text, tokenize='{tokenizer}')")
+        self.base.execute(f"create virtual table if not exists notes using fts5(text, tokenize='{tokenizer}')")
 
     def fill(self, rows: Sequence[core.Memory]) -> None:
         """Write all texts in one transaction."""
@@ -102,17 +103,37 @@ def fts_rivals(folder: Path) -> dict[str, Fts]:
                 map(as_word, tokens(text))), asked)}
 
 
-def bare_table(folder: Path, rows: Sequence[core.Memory]) -> sqlite3.Connection:
-    """Return a plain table of the same entries, in WAL mode, each commit synced."""
+def open_bare(folder: Path) -> sqlite3.Connection:
+    """Return a plain table in WAL mode, each commit synced."""
     base = sqlite3.connect(folder / "bare.db", isolation_level=None)
     base.execute("pragma journal_mode=wal")
     base.execute("pragma synchronous=full")
-    base.execute("create table memory (id text primary key, entry text)")
-    base.execute("begin")
-    base.executemany("insert into memory values (?, ?)", (
-        (row.id, core.to_json(row.entry()).decode()) for row in rows))
-    base.execute("commit")
+    base.execute("create table if not exists memory (id text primary key, entry text)")
     return base
+
+
+def filled(root: Path, folder: Path, rows: Sequence[core.Memory], *, rivals: Iterable[Fts],
+           files: bool) -> dict[str, object]:
+    """Fill every store; return what that took, and the size of the archive."""
+    root.mkdir()
+    store = ArchiveStore(root, core.load_config(root))
+    found = {"size": len(rows), "batch_per_s": round(fill(store, rows)),
+             "index_per_s": round(1e3 * len(rows) / timed(store.settle))}
+    store.close()
+    found["bytes"] = store.sizes()["records"]
+    for rival in rivals:
+        rival.fill(rows)
+    with contextlib.closing(open_bare(folder)) as base:
+        base.execute("begin")
+        base.executemany("insert into memory values (?, ?)", (
+            (row.id, core.to_json(row.entry()).decode()) for row in rows))
+        base.execute("commit")
+    if files:
+        plain = core.FileStore(folder / "files", core.load_config(root))
+        found["files_batch_per_s"] = round(fill(plain, rows))
+        plain.search_words("warm", 3, accept=None)
+        plain.close()
+    return found
 
 
 def measure_writes(memory: core.HermesLite, base: sqlite3.Connection, *, notes: Notes,
@@ -120,8 +141,8 @@ def measure_writes(memory: core.HermesLite, base: sqlite3.Connection, *, notes: 
     """Write one by one, in turns: the store, a bare insert, and the whole of remember."""
     store = memory.store
     times: dict[str, list[float]] = {"put": [], "bare": [], "remember": []}
-    for number in range(count):
-        row = core.Memory(f"mem_single_{number}", notes.text(), tags=("project_1", "single"),
+    for _ in range(count):
+        row = core.Memory(f"mem_single_{time.time_ns()}", notes.text(), tags=("project_1", "single"),
                           created_at="2026-08-17T03:31:06+00:00")
         entry, text = core.to_json(row.entry()).decode(), notes.text()
 
@@ -164,27 +185,24 @@ def measure(size: int, folder: Path, *, singles: int, files: int) -> dict[str, o
     """Measure everything at one size."""
     notes = Notes(11)
     rows, root = list(memories(notes, size)), folder / "archive"
-    root.mkdir()
-    config = core.load_config(root)
-    store = ArchiveStore(root, config)
-    found: dict[str, object] = {"size": size, "batch_per_s": round(fill(store, rows))}
-    found["index_per_s"] = round(1e3 * size / timed(store.settle))
-    store.close()
-    found["bytes"] = store.sizes()["records"]
+    config, done = core.load_config(root), folder / "filled.json"
+    rivals = fts_rivals(folder)
+    if done.exists():
+        found: dict[str, object] = json.loads(done.read_text())
+    else:
+        found = filled(root, folder, rows, rivals=rivals.values(), files=size <= files)
+        done.write_text(json.dumps(found))
     queries = [notes.query(notes.rng.choice(rows).content) for _ in range(200)]
     rng = random.Random(3)
     tags = [rng.choice(rows).tags for _ in range(200)]
+    del rows
     memory = core.HermesLite(root, store=ArchiveStore(root, config))
-    rivals = fts_rivals(folder)
-    for name, rival in rivals.items():
-        rival.fill(rows)
-    base = bare_table(folder, rows)
+    base = open_bare(folder)
     asks: dict[str, Callable[[str], object]] = {
         "words": lambda q: memory.store.search_words(q, _DEPTH, accept=None),
         "recall": memory.recall, **{name: rival.ask for name, rival in rivals.items()}}
     if size <= files:
         plain = core.FileStore(folder / "files", config)
-        found["files_batch_per_s"] = round(fill(plain, rows))
         plain.search_words("warm", 3, accept=None)
         asks["files_words"] = lambda q: plain.search_words(q, _DEPTH, accept=None)
     found["ask"] = measure_questions(asks, queries)
@@ -250,7 +268,7 @@ def main() -> int:
     parser.add_argument("--singles", type=int, default=200, help="writes one by one")
     parser.add_argument("--files", type=int, default=100_000,
                         help="measure the store of files up to this size")
-    parser.add_argument("--keep", type=Path, help="make the stores in this folder and leave them")
+    parser.add_argument("--keep", type=Path, help="make the stores in this folder and leave them; ask what is there")
     parser.add_argument("--out", type=Path, default=HOME / "bench/results/archive.json")
     options = parser.parse_args()
     os.environ.update(HERMES_VECTOR_BACKEND="local", HERMES_RERANK="off")
@@ -259,8 +277,11 @@ def main() -> int:
     results = []
     for size in [*map(int, options.sizes.split(",")), *([1_000_000] if options.full else ())]:
         with contextlib.ExitStack() as stack:
-            folder = Path(tempfile.mkdtemp(prefix=f"archive{size}_", dir=options.keep))
-            if options.keep is None:
+            if options.keep:
+                folder = options.keep / f"archive{size}"
+                folder.mkdir(parents=True, exist_ok=True)
+            else:
+                folder = Path(tempfile.mkdtemp(prefix=f"archive{size}_"))
                 stack.callback(shutil.rmtree, folder, ignore_errors=True)
             results.append(measure(size, folder, singles=options.singles, files=options.files))
         options.out.parent.mkdir(parents=True, exist_ok=True)
