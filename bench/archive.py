@@ -5,10 +5,11 @@ usage: archive.py [--sizes 1000,100000] [--full] [--singles 200] [--files 100000
                   [--out FILE.json]
 
 The texts are those of bench/notes.py; each memory has two tags. Measured: one durable write, a
-batch (until it is on the disk, and until it is in the indexes), recall by words and by tags, a recall as a process of its own with its memory, bytes on
-disk. Beside it: a bare INSERT + COMMIT of the same row into a table of as many; FTS5 over the same
-texts as it cuts words itself (unicode61: no Chinese words), by trigrams, and over the core's own
-tokens, each answering with the best 50 by bm25(); the store of files, up to --files memories.
+batch (until it is on the disk, and until it is in the indexes), recall by words and by tags, a
+recall as a process of its own with its memory, bytes on disk. Beside it: a bare INSERT + COMMIT of
+the same row into a table of as many; FTS5 over the same texts as it cuts words itself (unicode61:
+no Chinese words), by trigrams, and over the core's own tokens, each answering with the best 50 by
+bm25(); the store of files, up to --files memories.
 What is compared is asked in turns, so that a busy machine troubles all alike. --full adds
 1,000,000, which takes about an hour and 8 GB. With --keep the stores stay, and a later run asks
 them again without filling them.
@@ -71,7 +72,8 @@ class Fts:
     def __init__(self, path: Path, tokenizer: str, wording: Callable[[str], str],
                  ask: Callable[[str], list[str]]) -> None:
         self.base, self.wording, self.words = sqlite3.connect(path), wording, ask
-        self.base.execute(f"create virtual table if not exists notes using fts5(text, tokenize='{tokenizer}')")
+        self.base.execute("create virtual table if not exists notes using "
+                          f"fts5(text, tokenize='{tokenizer}')")
 
     def fill(self, rows: Sequence[core.Memory]) -> None:
         """Write all texts in one transaction."""
@@ -142,7 +144,8 @@ def measure_writes(memory: core.HermesLite, base: sqlite3.Connection, *, notes: 
     store = memory.store
     times: dict[str, list[float]] = {"put": [], "bare": [], "remember": []}
     for _ in range(count):
-        row = core.Memory(f"mem_single_{time.time_ns()}", notes.text(), tags=("project_1", "single"),
+        row = core.Memory(f"mem_single_{time.time_ns()}", notes.text(),
+                          tags=("project_1", "single"),
                           created_at="2026-08-17T03:31:06+00:00")
         entry, text = core.to_json(row.entry()).decode(), notes.text()
 
@@ -268,7 +271,8 @@ def main() -> int:
     parser.add_argument("--singles", type=int, default=200, help="writes one by one")
     parser.add_argument("--files", type=int, default=100_000,
                         help="measure the store of files up to this size")
-    parser.add_argument("--keep", type=Path, help="make the stores in this folder and leave them; ask what is there")
+    parser.add_argument("--keep", type=Path,
+                        help="make the stores in this folder, or ask those that are there")
     parser.add_argument("--out", type=Path, default=HOME / "bench/results/archive.json")
     options = parser.parse_args()
     os.environ.update(HERMES_VECTOR_BACKEND="local", HERMES_RERANK="off")

@@ -2,8 +2,9 @@
 
     hermes_lite.py migrate --to archive      hermes_lite.py migrate --to files
 
-`memory_archive.db` in the data root holds the records, the search indexes, the vectors and what was
-forgotten, with its key: copying this one file, while no process has it open, is a complete move.
+`memory_archive.db` in the data root holds the records, the search indexes, the vectors and what
+was forgotten, with its key: copying this one file, while no process has it open, is a complete
+move.
 (Logs, states of jobs and `.personal_key` are other systems' files beside it, as with files.)
 A root with such a file and no index.json uses it; a new root does with `storage.backend: archive`
 in config.yaml. Answers, ranking and promises are those of the store of files:
@@ -20,10 +21,10 @@ in config.yaml. Answers, ranking and promises are those of the store of files:
 Not there: encryption (refused with HERMES_ENCRYPT=on; use an encrypted disk, or files) and the
 Markdown mirror (`export --format markdown` writes one). Access counts are not synced to the disk.
 About 3.5 KB a memory. Every thousandth write takes some tenths of a second: it brings the newest
-thousand into the indexes (archive_search.py says how). A transaction of more than 256 writes leaves
-that to the next search, or to `close`: its records are on the disk at once, and found by id, tag and
-date. `list`, `stats`, `rooms` and `prune` read
-every record, some ten seconds for a million.
+thousand into the indexes (archive_search.py says how). A transaction of more than 256 writes
+leaves that to the next search, or to `close`: its records are on the disk at once, and found by
+id, tag and date. `list`, `stats`, `rooms` and `prune` read every record, half a minute for a
+million.
 """
 from __future__ import annotations
 
