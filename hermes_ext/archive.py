@@ -170,6 +170,8 @@ class ArchiveStore(Rescue, Tombs, Vectors):
         try:
             if self._is_void:
                 make_folder(self.root)
+                with contextlib.suppress(OSError):     # as a checkout made it
+                    os.chmod(self.root, 0o700)
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
                 core._sync_folder(self.root)
                 self._is_void = False

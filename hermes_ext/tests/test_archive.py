@@ -461,10 +461,11 @@ class TestPromises(Case):
     def test_files_are_for_their_owner_only(self) -> None:
         old = os.umask(0)
         self.addCleanup(os.umask, old)
+        (self.folder / "a").mkdir(mode=0o755)
         with self.memory() as memory:
             memory.remember("the gateway is checked on Mondays")
             modes = {path.name: stat.S_IMODE(path.stat().st_mode)
-                     for path in memory.root.iterdir()}
+                     for path in (memory.root, *memory.root.iterdir())}
         self.assertEqual({name: mode for name, mode in modes.items()
                           if mode & 0o077}, {}, modes)
 
