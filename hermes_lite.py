@@ -3744,7 +3744,7 @@ class BM25Index:
         numbers = map(self._number, _labels(tokenize_terms(query)))
         said = [number for number in numbers if number is not None]
         parts: dict[int, list[float]] = {}
-        if alone := not any(mine is not None for mine in where.values()):
+        if not any(mine is not None for mine in where.values()):
             neighbours = share = 0.0
         else:
             parts = self._finder(self, self._weigh(query), None, {}).parts_of(where)

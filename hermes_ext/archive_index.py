@@ -158,6 +158,7 @@ class TermList:
 
     @functools.cached_property
     def all(self) -> array[int]:
+        """All documents, ascending."""
         listed = [self._listed(block) for block in self.sizes]
         if sum(map(len, listed)) + len(self.tail) < len(self):     # the others are bits
             listed = [core._documents(int.from_bytes(self.row(1), "little"))]
@@ -509,6 +510,7 @@ class Grams(_Fresh, core.SparseIndex):
         self.tables, self._roster = tables, _Roster(tables.names)
 
     def vector(self, doc: int) -> bytes:
+        """Return the packed vector of a document, of nothing where there is none."""
         if doc in self.tables.loose:
             return self.tables.loose[doc]
         row = self.tables.sql("SELECT vector FROM gram WHERE doc=?", (doc,)).fetchone()
