@@ -206,7 +206,7 @@ def measure(size: int, folder: Path, *, singles: int, files: int) -> dict[str, o
         "recall": memory.recall, **{name: rival.ask for name, rival in rivals.items()}}
     if size <= files:
         plain = core.FileStore(folder / "files", config)
-        plain.search_words("warm", 3, accept=None)
+        plain.refresh()
         asks["files_words"] = lambda q: plain.search_words(q, _DEPTH, accept=None)
     found["ask"] = measure_questions(asks, queries)
     found["tags"] = spread([timed(lambda pair=pair: memory.recall(tags=pair)) for pair in tags])
