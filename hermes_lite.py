@@ -5256,7 +5256,7 @@ class Store(Protocol):
     def set_tombs(self, key: str, tombs: Mapping[str, Mapping[str, str]]) -> None: ...
     def twin(self, text: str, *, accept: Callable[[str], bool] | None = None
              ) -> str | None: ...
-    def tagged(self, tags: Sequence[str]) -> list[str]: ...
+    def tagged(self, tags: Sequence[str], most: int | None = None) -> list[str]: ...
     def rivals(self, text: str) -> list[str]: ...
     def graph(self, *, rebuild: bool = False) -> GraphStore: ...
     def containing(self, text: str) -> list[str]: ...
@@ -6035,11 +6035,11 @@ class FileStore:
         found = self._parts["twins"].open(self).find_duplicate(text, self.text, accept=accept)
         return found[0] if found else None
 
-    def tagged(self, tags: Sequence[str]) -> list[str]:
-        """Return the ids that have all *tags*, newest first; the first call reads every row."""
+    def tagged(self, tags: Sequence[str], most: int | None = None) -> list[str]:
+        """Return the *most* newest ids that have all *tags*; the first call reads every row."""
         if self._tag_index is None:
             self._tag_index = TagIndex(row for row in self._rows.values() if b', "tags": [' in row)
-        return self._tag_index.find(tags)
+        return self._tag_index.find(tags)[:most]
 
     def rivals(self, text: str) -> list[str]:
         """Return the newest ids that may contradict *text*, and some that do not; at most 60."""
@@ -7483,7 +7483,8 @@ class HermesLite:
         with self._mutex:
             self.store.refresh()
             accept, most = self._filter(room, (), agent), max(2 * k, _RERANK_DEPTH)
-            found = [(i, 0.0) for i in islice(filter(accept, self.store.tagged(tags)), most)]
+            ids = self.store.tagged(tags) if accept else self.store.tagged(tags, most)
+            found = [(i, 0.0) for i in islice(filter(accept, ids), most)]
             ranking = self._ranking("", self._local, most, accept)
             hits = [replace(hit, confidence=1.0)
                     for hit in ranking.hits(found, {"tags": found}, limit=most)]

@@ -169,6 +169,7 @@ class TestContract(Case):
             lambda s: s.rivals(text), lambda s: s.rivals(f"{query}. {text}"),
             lambda s: s.graph().top(9), lambda s: s.graph().memories("redis"),
             lambda s: s.tagged(["contract"]), lambda s: s.tagged(["CLIENT_zhang", "合同"]),
+            lambda s: s.tagged(["contract", "alert"], 2), lambda s: s.tagged(["alert"], 3),
             lambda s: s.containing(piece), lambda s: s.containing("2024-"),
             lambda s: len(s), lambda s: [*s.ids()],
             lambda s: [s.is_taken(i) for i in known[:5] + ["other"]],
