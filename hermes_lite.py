@@ -7546,17 +7546,21 @@ class HermesLite:
     def _filter(self, room: str | None, tags: Sequence[str],
                 agent: str | None) -> Callable[[str], bool] | None:
         """Return what tells whether an id passes; None when everything does."""
-        def is_from(memory_id: str) -> bool:
+        ids = self.store.tagged(tags, _MANY_TAGGED) if tags else []
+        known, rest = frozenset(ids), tags if len(ids) == _MANY_TAGGED else ()
+
+        def passes(memory_id: str) -> bool:
+            if tags and not rest and memory_id not in known:
+                return False
             m = get(memory_id)
             return m is not None and room in (None, m["room"]) and (
-                agent is None or is_same_agent(m.get("agent"), agent))
+                agent is None or is_same_agent(m.get("agent"), agent)) and (
+                    {*rest} <= {*tag_forms(m.get("tags") or ())})
 
         get = getattr(self.store, "entry", self.store.get)     # cheaper, where a store has it
-
-        ids = frozenset(self.store.tagged(tags)) if tags else None
-        if room is None and agent is None:
-            return None if ids is None else ids.__contains__
-        return is_from if ids is None else lambda i: i in ids and is_from(i)
+        if room is None and agent is None and not rest:
+            return known.__contains__ if tags else None
+        return passes
 
     def _arms(self, query: str, depth: int, accept: Callable[[str], bool] | None,
               degraded: list[str]) -> dict[str, list[tuple[str, float]]]:
@@ -8078,6 +8082,7 @@ class HermesLite:
 
 
 _ARM_DEPTH, _RERANK_DEPTH, _QUERY_CHARS = 50, 20, 10_000
+_MANY_TAGGED = 5_000       # from so many on each candidate is asked for its tags instead
 # (surface, agent, what was told) of the thread or task that acts.
 _ACTING = contextvars.ContextVar("acting", default=("python", None, None))
 

@@ -4515,6 +4515,11 @@ class Filters(Case):
                      {"agent": "finance-bot", "tags": "合同"}):
             self.assertEqual(self.found("contract", **more), [], more)
 
+    def test_tags_of_many_memories_filter_as_those_of_few(self):
+        self.addCleanup(setattr, h, "_MANY_TAGGED", h._MANY_TAGGED)
+        for h._MANY_TAGGED in (1, 2, 3):
+            self.test_recall_filters_by_all_tags_and_by_one_agent()
+
     def test_without_a_query_tags_give_all_of_theirs_newest_first(self):
         for number, memory_id in enumerate(self.ids):
             with self.memory.store.transaction():
