@@ -285,8 +285,8 @@ class ArchiveFile:
         """Empty the log and close the file; it opens again when it is asked."""
         if self._connection is not None and not self._depth:
             with contextlib.suppress(sqlite3.Error, Locked, StorageError):
-                if self._owes and not sys.exc_info()[0]:       # else leave at once
-                    self._catch_up()
                 if self._residue:
                     self._empty_log()
+                if self._owes and not sys.exc_info()[0]:       # else leave at once
+                    self._catch_up()
             self._drop_connection()

@@ -442,6 +442,28 @@ class TestPromises(Case):
                     memory.remember("Quetzalcoatl keeps the zephyrblade in 仓库柒号 with Brünhild",
                                     deliberate=False)
 
+    def test_a_close_that_cannot_index_empties_the_log_all_the_same(self) -> None:
+        self.small()
+        store = self.archive()
+        with store.transaction():
+            store.put(Memory("mem_q", "Quetzalcoatl keeps the key"))
+        store._row("PRAGMA busy_timeout=0")
+        with contextlib.closing(sqlite3.connect(store.path)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM memory").fetchone()
+            with store.transaction():              # its bytes stay in the log for the reader
+                store.remove("mem_q", why="forgotten")
+            self.fill(store, 30)
+            reader.execute("COMMIT")
+            log = store.path.with_name(f"{FILE}-wal")
+            self.assertIn(b"Quetzalcoatl", store.path.read_bytes() + log.read_bytes())
+            store.config["storage"]["lock_timeout_seconds"] = 0.01
+            lock = core.FileLock(store.root / ".lock")
+            lock.acquire(timeout=1)
+            store.close()
+            lock.release()
+            self.assertNotIn(b"Quetzalcoatl", store.path.read_bytes() + log.read_bytes())
+
     def test_what_is_removed_leaves_no_trace_in_any_index(self) -> None:
         self.small()
         store = self.archive()
