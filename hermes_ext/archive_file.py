@@ -242,8 +242,10 @@ class ArchiveFile:
 
     def _roll_back(self) -> None:
         with contextlib.suppress(sqlite3.Error):
-            if self._connection is not None and self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+            if self._connection is not None:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                self._connection.execute("PRAGMA synchronous=FULL")    # counting had lowered it
         self._search.forget()
         self._hot, self._residue = None, False
 

@@ -464,6 +464,15 @@ class TestPromises(Case):
             lock.release()
             self.assertNotIn(b"Quetzalcoatl", store.path.read_bytes() + log.read_bytes())
 
+    def test_after_a_count_that_failed_a_write_still_waits_for_the_disk(self) -> None:
+        store = self.archive()
+        self.fill(store, 1)
+        full = sqlite3.OperationalError("database or disk is full")
+        with mock.patch.object(store, "_count", side_effect=full):
+            with self.assertRaises(StorageError), store.transaction():
+                store.touch(["mem_0000"], START)
+        self.assertEqual(store._row("PRAGMA synchronous"), (2,))
+
     def test_what_is_removed_leaves_no_trace_in_any_index(self) -> None:
         self.small()
         store = self.archive()
