@@ -247,7 +247,7 @@ class ArchiveFile:
                     self._connection.execute("ROLLBACK")
                 self._connection.execute("PRAGMA synchronous=FULL")    # counting had lowered it
         self._search.forget()
-        self._hot, self._residue = None, False
+        self._hot = None                           # the log may owe the bytes of an earlier one
 
     def _commit(self) -> None:
         """Make the transaction durable, then take what was removed out of the log."""

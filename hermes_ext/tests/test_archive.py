@@ -464,6 +464,24 @@ class TestPromises(Case):
             lock.release()
             self.assertNotIn(b"Quetzalcoatl", store.path.read_bytes() + log.read_bytes())
 
+    def test_a_failed_write_between_does_not_keep_forgotten_bytes_in_the_log(self) -> None:
+        store = self.archive()
+        with store.transaction():
+            store.put(Memory("mem_q", "Quetzalcoatl keeps the key"))
+        store._row("PRAGMA busy_timeout=0")
+        with contextlib.closing(sqlite3.connect(store.path)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM memory").fetchone()
+            with store.transaction():
+                store.remove("mem_q", why="forgotten")
+            with contextlib.suppress(KeyError), store.transaction():
+                raise KeyError
+            reader.execute("COMMIT")
+            log = store.path.with_name(f"{FILE}-wal")
+            self.assertIn(b"Quetzalcoatl", store.path.read_bytes() + log.read_bytes())
+            store.close()
+            self.assertNotIn(b"Quetzalcoatl", store.path.read_bytes() + log.read_bytes())
+
     def test_after_a_count_that_failed_a_write_still_waits_for_the_disk(self) -> None:
         store = self.archive()
         self.fill(store, 1)
