@@ -242,10 +242,12 @@ class ArchiveFile:
 
     def _roll_back(self) -> None:
         with contextlib.suppress(sqlite3.Error):
-            if self._connection is not None and self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+            if self._connection is not None:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                self._connection.execute("PRAGMA synchronous=FULL")    # counting had lowered it
         self._search.forget()
-        self._hot, self._residue = None, False
+        self._hot = None                           # the log may owe the bytes of an earlier one
 
     def _commit(self) -> None:
         """Make the transaction durable, then take what was removed out of the log."""
@@ -285,8 +287,8 @@ class ArchiveFile:
         """Empty the log and close the file; it opens again when it is asked."""
         if self._connection is not None and not self._depth:
             with contextlib.suppress(sqlite3.Error, Locked, StorageError):
-                if self._owes and not sys.exc_info()[0]:       # else leave at once
-                    self._catch_up()
                 if self._residue:
                     self._empty_log()
+                if self._owes and not sys.exc_info()[0]:       # else leave at once
+                    self._catch_up()
             self._drop_connection()

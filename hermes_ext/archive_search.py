@@ -291,7 +291,8 @@ class SearchTables:
             del pairs[2 * at:2 * at + 2]
         self.sql("UPDATE word SET size=size-1, docs=?, pairs=? WHERE block=? AND term=?",
                  (docs.tobytes(), pairs.tobytes(), *key))
-        self.sql("DELETE FROM word WHERE block=? AND term=? AND size=0", key)
+        if self.sql("DELETE FROM word WHERE block=? AND term=? AND size=0", key).rowcount:
+            self.sql("DELETE FROM dense WHERE block=? AND term=?", key)
         for times, data in self.sql("SELECT times, bits FROM dense WHERE term=? AND times<=? AND "
                                     "block=?", (term, min(tf, 3), key[0])).fetchall():
             bits = bytearray(data)

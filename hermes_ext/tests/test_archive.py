@@ -443,6 +443,55 @@ class TestPromises(Case):
                     memory.remember("Quetzalcoatl keeps the zephyrblade in 仓库柒号 with Brünhild",
                                     deliberate=False)
 
+    def test_a_close_that_cannot_index_empties_the_log_all_the_same(self) -> None:
+        self.small()
+        store = self.archive()
+        with store.transaction():
+            store.put(Memory("mem_q", "Quetzalcoatl keeps the key"))
+        store._row("PRAGMA busy_timeout=0")
+        with contextlib.closing(sqlite3.connect(store.path)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM memory").fetchone()
+            with store.transaction():              # its bytes stay in the log for the reader
+                store.remove("mem_q", why="forgotten")
+            self.fill(store, 30)
+            reader.execute("COMMIT")
+            log = store.path.with_name(f"{FILE}-wal")
+            self.assertIn(b"Quetzalcoatl", store.path.read_bytes() + log.read_bytes())
+            store.config["storage"]["lock_timeout_seconds"] = 0.01
+            lock = core.FileLock(store.root / ".lock")
+            lock.acquire(timeout=1)
+            store.close()
+            lock.release()
+            self.assertNotIn(b"Quetzalcoatl", store.path.read_bytes() + log.read_bytes())
+
+    def test_a_failed_write_between_does_not_keep_forgotten_bytes_in_the_log(self) -> None:
+        store = self.archive()
+        with store.transaction():
+            store.put(Memory("mem_q", "Quetzalcoatl keeps the key"))
+        store._row("PRAGMA busy_timeout=0")
+        with contextlib.closing(sqlite3.connect(store.path)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM memory").fetchone()
+            with store.transaction():
+                store.remove("mem_q", why="forgotten")
+            with contextlib.suppress(KeyError), store.transaction():
+                raise KeyError
+            reader.execute("COMMIT")
+            log = store.path.with_name(f"{FILE}-wal")
+            self.assertIn(b"Quetzalcoatl", store.path.read_bytes() + log.read_bytes())
+            store.close()
+            self.assertNotIn(b"Quetzalcoatl", store.path.read_bytes() + log.read_bytes())
+
+    def test_after_a_count_that_failed_a_write_still_waits_for_the_disk(self) -> None:
+        store = self.archive()
+        self.fill(store, 1)
+        full = sqlite3.OperationalError("database or disk is full")
+        with mock.patch.object(store, "_count", side_effect=full):
+            with self.assertRaises(StorageError), store.transaction():
+                store.touch(["mem_0000"], START)
+        self.assertEqual(store._row("PRAGMA synchronous"), (2,))
+
     def test_what_is_removed_leaves_no_trace_in_any_index(self) -> None:
         self.small()
         store = self.archive()
@@ -453,11 +502,11 @@ class TestPromises(Case):
                 store.remove(memory_id, why="forgotten")
         store.close()
         with contextlib.closing(sqlite3.connect(store.path)) as db:
-            for name in ("memory", "fresh", "word", "claim", "sentence", "gram", "entity"):
+            for name in ("memory", "fresh", "word", "dense", "claim", "sentence", "gram",
+                         "entity"):
                 self.assertEqual(db.execute(f"SELECT count(*) FROM {name}").fetchone(), (0,), name)
             self.assertEqual({byte for bits, in db.execute(
-                "SELECT bits FROM slice UNION ALL SELECT sizes FROM length UNION ALL "
-                "SELECT bits FROM dense") for byte in bits}, {0})
+                "SELECT bits FROM slice UNION ALL SELECT sizes FROM length") for byte in bits}, {0})
 
     def test_files_are_for_their_owner_only(self) -> None:
         old = os.umask(0)
