@@ -31,6 +31,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
@@ -361,8 +362,9 @@ class ArchiveStore(ArchiveFile, Rescue, Tombs, Vectors):
         """Say what is wrong with the file, without mending it; reads all of it."""
         if not self.path.exists():
             return []
+        how = "mode=ro" if os.access(self.root, os.W_OK) else "immutable=1"
         try:
-            with contextlib.closing(connect(f"{uri_of(self.path)}?mode=ro")) as db:
+            with contextlib.closing(connect(f"{uri_of(self.path)}?{how}")) as db:
                 said = [row for row, in db.execute("PRAGMA integrity_check(3)") if row != "ok"]
                 count, held = db.execute("SELECT (SELECT count(*) FROM memory), count "
                                          "FROM counts").fetchone()

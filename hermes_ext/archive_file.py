@@ -159,10 +159,15 @@ class ArchiveFile:
             db.execute("COMMIT")
 
     def _catch_up(self) -> None:
-        """Bring what a large batch left uncut into the indexes, a transaction a chunk."""
+        """Bring what a large batch left uncut into the indexes, a transaction a chunk.
+
+        Locked where another process holds the store for longer than this one would need to cut
+        it all, in memory alone.
+        """
         total, done = self._search.behind, 0
+        patience = min(self.config["storage"]["lock_timeout_seconds"], total / 1_000)
         while self._search.behind:
-            with self.transaction():
+            with self.transaction(patience=patience):
                 self._kinds.add("index")
                 done -= self._search.cut
                 self._search.catch_up(self._search.BULK)
@@ -260,16 +265,26 @@ class ArchiveFile:
                 self._search.flush()
             self._search.save()
         db.execute("COMMIT")
+        if self._residue:
+            self._empty_log()
+            self._keep_tombs()
+        try:
+            self._write_counts()
+        except sqlite3.Error:
+            if not self._kinds:
+                raise
+            self._roll_back()                      # the write itself is stored
+
+    def _write_counts(self) -> None:
+        """Count accesses; that is not worth a wait for the disk."""
         if self._touches:
-            db.execute("PRAGMA synchronous=NORMAL")    # a count is not worth a wait for the disk
+            db = self._db()
+            db.execute("PRAGMA synchronous=NORMAL")
             db.execute("BEGIN IMMEDIATE")
             for ids, moment in self._touches:
                 self._count(ids, moment)
             db.execute("COMMIT")
             db.execute("PRAGMA synchronous=FULL")
-        if self._residue:
-            self._empty_log()
-            self._keep_tombs()
 
     def _empty_log(self) -> None:
         """Write the log into the file and cut it to nothing; a busy reader puts it off."""

@@ -328,7 +328,6 @@ class TestPromises(Case):
         with writer.transaction():
             writer.remove("mem_0011", why="forgotten")
             reader = self.archive()
-            reader.config["storage"]["lock_timeout_seconds"] = 0.01
             for _ in range(2):
                 self.check_indexes(reader)
                 self.assertIn("mem_0011", reader.ids())
@@ -581,6 +580,19 @@ class TestPromises(Case):
         self.assertEqual(len(store), 5)
         self.assertIsNotNone(store.get("mem_0001"))
         self.check_indexes(store)
+
+    def test_a_count_that_fails_takes_no_write_with_it(self) -> None:
+        store = self.archive()
+        self.fill(store, 3)
+        full = mock.patch.object(store, "_count", side_effect=sqlite3.OperationalError("full"))
+        with full, store.transaction():
+            store.put(Memory("mem_new", "a heron", created_at=core.iso(self.now)))
+            store.remove("mem_0001", why="forgotten")
+            store.touch(["mem_0000"], self.now)
+        self.assertEqual([*self.archive().ids()], ["mem_0000", "mem_0002", "mem_new"])
+        self.assertEqual(store.path.with_name(f"{FILE}-wal").stat().st_size, 0)
+        with full, self.assertRaises(StorageError), store.transaction():
+            store.touch(["mem_0000"], self.now)
 
     def test_what_a_failed_write_held_is_not_found(self) -> None:
         store, words = self.archive(), lambda s: [i for i, _ in s.search_words("heron", 9)]
