@@ -3597,6 +3597,7 @@ class BM25Index:
         # long lists that a search has read, followed by add and remove.
         self._rows: dict[tuple[int, int], bytearray] = {}
         self._most: dict[int, int] = {}          # term number -> no document has it more often
+        self._short: dict[int, int] = {}         # length -> the documents that may be as short
 
     def __len__(self) -> int:
         return len(self._docs)
@@ -3691,6 +3692,20 @@ class BM25Index:
         if number not in self._most:
             self._most[number] = max(self._pairs(number)[1::2], default=1)
         return self._most[number]
+
+    def short(self, length: int, *, make: bool) -> int:
+        """The documents that may have at most *length* terms, as bits; -1, that is all of them,
+        where these bits are not kept from an earlier search and are not to be made.
+
+        They are kept for about five lengths, from half the mean to twice the mean.
+        """
+        grade = max(_grade(max(1, length)), _grade(int(self._total / len(self) / 2) or 1)) + 1
+        grade += -grade % 3
+        if grade not in self._short and make:
+            while len(self._short) > 7:
+                del self._short[next(iter(self._short))]
+            self._short[grade] = _short_of(self._lengths, _least(grade)) | -1 << len(self._lengths)
+        return self._short.get(grade, -1)
 
     def counts(self, number: int, docs: Iterable[int]) -> list[int]:
         """How often some documents have a term that each has more than once."""
@@ -3932,6 +3947,51 @@ def _row_of(docs: Collection[int], size: int) -> bytearray:
     lanes = bytearray(size // 8 * 8 + 8)
     for doc in docs:
         lanes[doc] = 1
+    return bytearray(_gathered(lanes).to_bytes(len(lanes) // 8, "little"))
+
+
+def _gathered(lanes: bytes | bytearray) -> int:
+    """One bit from each byte that is 0 or 1."""
+    return sum(int.from_bytes(lanes[n::8], "little") << n for n in range(8))
+
+
+def _short_of(lengths: array[int], limit: int) -> int:
+    """The documents shorter than *limit*, and maybe some as long, as bits; no loop over them."""
+    if limit > 1 << 16:
+        return (1 << len(lengths)) - 1
+    first = 0 if sys.byteorder == "little" else 3
+    data, step = lengths.tobytes(), 1 if first == 0 else -1
+    low, high, more, most = (data[first + step * n::4] for n in range(4))
+    yes, no = bytes((1,)), bytes((0,))
+    if limit < 256:                                # by the lowest byte, where it is the only one
+        lanes = int.from_bytes(low.translate(yes * limit + no * (256 - limit)), "little")
+        others = high, more, most
+    else:                                          # by the second
+        lanes = int.from_bytes(high.translate((yes * (limit // 256 + 1)).ljust(256, no)[:256]),
+                               "little")
+        others = more, most
+    for other in others:
+        if other.count(0) < len(other):
+            lanes &= int.from_bytes(other.translate(yes + no * 255), "little")
+    return _gathered(lanes.to_bytes(-(-len(lengths) // 8) * 8, "little"))
+
+
+def _repeated(pairs: array[int], times: int) -> array[int]:
+    """The documents of (document, tf > 1) whose tf is at least *times*."""
+    return pairs[::2] if times < 3 else array("I", itertools.compress(
+        pairs[::2], map((times - 1).__lt__, pairs[1::2])))
+
+
+def _row_of(docs: Collection[int], size: int) -> bytearray:
+    """Documents below *size* as bits; a long list is laid out as bytes first, which is faster."""
+    if len(docs) * 32 < size:
+        row = bytearray(size // 8 + 1)
+        for doc in docs:
+            row[doc >> 3] |= 1 << (doc & 7)
+        return row
+    lanes = bytearray(size // 8 * 8 + 8)
+    for doc in docs:
+        lanes[doc] = 1
     bits = sum(int.from_bytes(lanes[n::8], "little") << n for n in range(8))
     return bytearray(bits.to_bytes(len(lanes) // 8, "little"))
 
@@ -3988,6 +4048,13 @@ class _Parts(dict[int, float]):
     def part(self, tf: int, length: int) -> float:
         norm = self.k1 * (1 - self.b + self.b * length / self.mean)
         return tf * (self.k1 + 1) / (tf + norm)
+
+    def length(self, part: float) -> float:
+        """The length above which a note's part is below *part*."""
+        if not (self.b and self.k1 and part > 0):
+            return math.inf
+        norm = ((self.k1 + 1) / part - 1) / self.k1
+        return max(0, math.ceil(self.mean * (norm - 1 + self.b) / self.b) + 1)
 
     def __missing__(self, length: int) -> float:
         return self.setdefault(length, self.part(1, length))
@@ -4049,7 +4116,7 @@ class _Find:
         most, done, reach = (1 << len(digits)) - 1, known, above | equal | known
         highest = self.parts[min(self.index._shortest, self.far)] * self.top * _SLACK
         while True:
-            self.take([*_documents(reach ^ done)], most * unit * self.top * _SLACK, best, k)
+            self.sift(reach ^ done, most * unit * self.top * _SLACK, best, k)
             least = best[0][0] / unit / highest if len(best) == k else 0.0
             if level <= 1 or level < least + 1:
                 return best
@@ -4077,6 +4144,20 @@ class _Find:
                 if math.ceil(weight / unit) >> digit & 1:
                     rows.append(bits)
         return _add_up(*places), unit
+
+    def sift(self, ring: int, bound: float, best: list[tuple[float, int]], k: int) -> None:
+        """Take of many notes the short ones first: they may score the most. Then those whose
+        length leaves them a chance."""
+        many = ring.bit_count()
+        if many > _LONG:
+            make, parts = many * 256 > len(self.index._keys), self.parts
+            first = ring & self.index.short(int(parts.mean * 0.8), make=make)
+            if len(best) < k <= first.bit_count() < many:
+                self.take([*_documents(first)], bound, best, k)
+                ring ^= first
+            if len(best) == k and (length := parts.length(best[0][0] / bound)) < self.far:
+                ring &= self.index.short(length, make=make)
+        self.take([*_documents(ring)], bound, best, k)
 
     def take(self, docs: list[int], bound: float, best: list[tuple[float, int]], k: int) -> None:
         """Bring notes of at most *bound*, times the part of their length, among the *best*."""
@@ -4110,11 +4191,12 @@ class _Find:
         for term in self.terms:
             row, tfs = self.row(term.number), itertools.repeat(1)
             found = [at for at, (byte, bit) in enumerate(places) if row[byte] & bit]
-            if found and self.index.most(term.number) > 1:
+            most = self.index.most(term.number)
+            if found and most > 1:
                 two, three = self.row(term.number, 2), self.row(term.number, 3)
                 tfs = [1 + (two[byte] & bit > 0) + (three[byte] & bit > 0)
                        for byte, bit in map(places.__getitem__, found)]
-                often = [n for n, tf in enumerate(tfs) if tf == 3]     # three times or more
+                often = [n for n, tf in enumerate(tfs) if tf == 3] if most > 3 else []
                 for n, tf in zip(often, self.index.counts(
                         term.number, [docs[found[n]] for n in often])):
                     tfs[n] = tf

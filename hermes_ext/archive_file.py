@@ -62,7 +62,8 @@ def _made(db: sqlite3.Connection) -> sqlite3.Connection:
 
 
 # The indexes are made anew. `state` is gone: a process of version 1 that has the file open stops.
-_TO_2 = (*(f"DROP TABLE {name}" for name in (*TABLES, "state") if name != "dense"),
+_TO_2 = (*(f"DROP TABLE {name}" for name in (*TABLES, "state")
+           if name not in ("dense", "spread")),
          *SCHEMA.split(";"),
          "UPDATE counts SET format='1', count=(SELECT count(*) FROM memory)")
 

@@ -24,7 +24,7 @@ __all__ = ["CLAIMS", "Claims", "GRAMS", "Grams", "Graph", "Names", "Row", "TWINS
 
 TWINS, GRAMS, CLAIMS = 0, 1, 2       # kinds of bitmaps
 UTF8 = "utf-8", "surrogatepass"
-_ROW_BYTES = 1 << 25                 # rows of terms kept in memory, and as many as numbers
+_ROW_BYTES = 1 << 27                 # rows of terms kept in memory
 
 
 class Row(NamedTuple):
@@ -126,27 +126,27 @@ class TermList:
                                       (self.term, times)):
             row[block * size:block * size + size] = bits
             left.discard(block)
+        self._load(left, times > 1)
         for block in left:
-            for doc in self._listed(block) if times == 1 else core._repeated(
-                    self.pairs_of(block)[0], times):
+            for doc in self._lists[block] if times == 1 else core._repeated(
+                    self._pairs[block][0], times):
                 row[doc >> 3] |= 1 << (doc & 7)
         return row
 
-    def _listed(self, block: int) -> array[int]:
-        """Return the documents of a block that are kept as a list."""
-        if block not in self._lists:
-            row = self.tables.sql("SELECT docs FROM word WHERE block=? AND term=?",
-                                  (block, self.term)).fetchone()
-            self._lists[block] = array("I", row[0])
-        return self._lists[block]
+    def _load(self, blocks: Iterable[int], pairs: bool) -> None:
+        """Read the lists, or the pairs, of some blocks at once."""
+        known = self._pairs if pairs else self._lists
+        wanted = [block for block in blocks if block not in known]
+        for block, data in self.tables.sql(
+                f"SELECT block, {'pairs' if pairs else 'docs'} FROM word WHERE term=? AND block "
+                f"IN ({','.join(map(str, wanted))})", (self.term,)) if wanted else ():
+            numbers = array("I", data)
+            known[block] = (numbers, numbers[::2]) if pairs else numbers
 
     def pairs_of(self, block: int) -> tuple[array, array]:
         """Return the pairs of a block, and their documents."""
         if block not in self._pairs:
-            row = self.tables.sql("SELECT pairs FROM word WHERE block=? AND term=?",
-                                  (block, self.term)).fetchone()
-            pairs = array("I", row[0] if row else b"")
-            self._pairs[block] = pairs, pairs[::2]
+            self._load([block], True)
         return self._pairs[block]
 
     def counts(self, docs: Iterable[int]) -> Iterator[int]:
@@ -159,15 +159,17 @@ class TermList:
     @functools.cached_property
     def all(self) -> array[int]:
         """All documents, ascending."""
-        listed = [self._listed(block) for block in self.sizes]
+        self._load(self.sizes, False)
+        listed = [self._lists[block] for block in sorted(self.sizes)]
         if sum(map(len, listed)) + len(self.tail) < len(self):     # the others are bits
             listed = [core._documents(int.from_bytes(self.row(1), "little"))]
         return array("I", [*chain(*listed, self.tail)])
 
     @functools.cached_property
     def pairs(self) -> array[int]:
-        return array("I", b"".join(memoryview(self.pairs_of(block)[0]) for block in self.sizes)
-                     ) + array("I", self.tail_pairs)
+        self._load(self.sizes, True)
+        return array("I", b"".join(memoryview(self._pairs[block][0]) for block in
+                                   sorted(self.sizes))) + array("I", self.tail_pairs)
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.all)
@@ -227,6 +229,7 @@ class Words(BM25Index):
     def forget(self) -> None:
         """Drop what was read of a state that may be another now."""
         self._lengths = self._asked = None
+        self._short.clear()
 
     def _prepare(self, query: str) -> None:
         """Take over the counts of the present state; lists read for another one go."""
@@ -303,25 +306,24 @@ class Words(BM25Index):
 
     def bits(self, number: str, times: int) -> int:
         """A row as one number."""
-        numbers, start, fresh = self.tables.numbers, self.tables.flushed, 0
-        saved = numbers.get((number, times))
-        if saved is None:
-            saved = int.from_bytes(self._saved(number, times), "little")
-            numbers[number, times] = saved
-            while len(numbers) * start // 8 > _ROW_BYTES:
-                numbers.popitem(last=False)
+        bits, start = int.from_bytes(self._saved(number, times), "little"), self.tables.flushed
+        fresh = 0
         for doc in self._fresh(number, times):
             fresh |= 1 << doc - start
-        return saved | fresh << start if fresh else saved
+        return bits | fresh << start if fresh else bits
 
     def _saved(self, number: str, times: int) -> bytearray:
-        """A row of what lies in the tables; kept for the next search."""
-        rows = self.tables.rows
+        """A row of what lies in the tables; those of common terms are kept for other searches."""
+        rows, held = self.tables.rows, self._held[number]
         row = rows.get((number, times))
         if row is None:
-            row = rows[number, times] = self._held[number].row(times)
-            while len(rows) * len(row) > _ROW_BYTES:
-                rows.popitem(last=False)
+            row = held.row(times)
+            if len(held) * 256 > self.tables.next:
+                rows[number, times] = row
+                while len(rows) * len(row) > _ROW_BYTES:
+                    rows.popitem(last=False)
+        else:
+            rows.move_to_end((number, times))
         return row
 
     def _fresh(self, number: str, times: int) -> Iterable[int]:

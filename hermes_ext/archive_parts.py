@@ -30,7 +30,7 @@ def connect(place: str) -> sqlite3.Connection:
     db = sqlite3.connect(place, uri=True, isolation_level=None, check_same_thread=False,
                          cached_statements=256)
     for pragma in ("synchronous=FULL", "foreign_keys=ON", "secure_delete=ON",
-                   "cache_size=-16000"):
+                   "cache_size=-64000"):
         db.execute(f"PRAGMA {pragma}")
     return db
 

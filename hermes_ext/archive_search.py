@@ -8,6 +8,7 @@ number of its own; a text that changes gets a new one, so a higher number is new
               below. A process reads them into memory, so a write touches one row, not a hundred
     word      (block of BLOCK documents, term) -> how many, the highest tf, documents and
               (document, tf > 1), as uint32
+    spread    term -> (block, how many, the highest tf) of each block that is whole, as uint32
     dense     of a block that is whole, a term that stands in DENSE documents or more so many
               times: the documents as bits, in place of those in word
     length    terms of each document, as uint32, SMALL documents a row
@@ -62,6 +63,7 @@ CREATE INDEX sentence_doc ON sentence (doc);
 CREATE TABLE word (block INTEGER, term BLOB, size INTEGER NOT NULL, most INTEGER NOT NULL,
                    docs BLOB NOT NULL, pairs BLOB NOT NULL, PRIMARY KEY (block, term))
     WITHOUT ROWID;
+CREATE TABLE spread (term BLOB PRIMARY KEY, sizes BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE dense (term BLOB, times INTEGER, block INTEGER, bits BLOB NOT NULL,
                     PRIMARY KEY (term, times, block)) WITHOUT ROWID;
 CREATE TABLE length (start INTEGER PRIMARY KEY, sizes BLOB NOT NULL);
@@ -70,7 +72,7 @@ CREATE TABLE gram (doc INTEGER PRIMARY KEY, vector BLOB NOT NULL);
 CREATE TABLE entity (fold TEXT, name TEXT, doc INTEGER, PRIMARY KEY (fold, name, doc))
     WITHOUT ROWID;
 """
-TABLES = ("fresh", "word", "dense", "length", "slice", "gram", "entity", "claim", "sentence")
+TABLES = ("fresh", "word", "spread", "dense", "length", "slice", "gram", "entity", "claim", "sentence")
 _STATE = ("next", "sentence", "flushed", "flushed_sentence", "count", "total", "shortest",
           "retired", "known_format", "changes", "cut")
 
@@ -118,10 +120,8 @@ class SearchTables:
         self.tail_words: dict[bytes, list[int]] | None = None
         self.tail_pairs: dict[bytes, list[int]] = {}
         self.words.forget()
-        # (Term, n up to 3) -> the documents in the tables that have it n times or more, as bits,
-        # and these bits as one number.
+        # (Term, n up to 3) -> the documents in the tables that have it n times or more, as bits.
         self.rows: OrderedDict[tuple[str, int], bytearray] = OrderedDict()
-        self.numbers: OrderedDict[tuple[str, int], int] = OrderedDict()
         for index in (self.twins, self.grams, self.claims):
             index.reset()
         self.names.clear()
@@ -254,7 +254,6 @@ class SearchTables:
                 self._cut_term(doc, term.encode(*UTF8), tf)
                 for times in range(1, 4):
                     self.rows.pop((term, times), None)
-                    self.numbers.pop((term, times), None)
             self._cut_length(doc)
             self._cut_bits(doc, text)
             self._cut_claims(doc, text)
@@ -299,6 +298,17 @@ class SearchTables:
             bits[doc % self.BLOCK >> 3] &= ~(1 << (doc & 7))
             self.sql("UPDATE dense SET bits=? WHERE term=? AND times=? AND block=?",
                      (bytes(bits), term, times, key[0]))
+        if key[0] < self.flushed // self.BLOCK:
+            self._cut_spread(*key)
+
+    def _cut_spread(self, block: int, term: bytes) -> None:
+        rows = []
+        for data, in self.sql("SELECT sizes FROM spread WHERE term=?", (term,)).fetchall():
+            sizes = iter(array("I", data))
+            rows = [(each, size - (each == block), most) for each, size, most in zip(*[sizes] * 3)]
+        sizes = array("I", [n for row in rows if row[1] for n in row])
+        self.sql("UPDATE spread SET sizes=? WHERE term=?", (sizes.tobytes(), term))
+        self.sql("DELETE FROM spread WHERE term=? AND sizes=x''", (term,))
 
     def _cut_length(self, doc: int) -> None:
         start = doc // self.SMALL * self.SMALL
@@ -388,8 +398,13 @@ class SearchTables:
             "pairs = CAST(pairs || excluded.pairs AS BLOB)", rows)
 
     def _close_words(self, block: int) -> None:
-        """Turn the long lists of a block that is whole into bits."""
+        """Turn the long lists of a block that is whole into bits, and note who is in it."""
         start, size = block * self.BLOCK, self.BLOCK // 8
+        self._db().executemany(
+            "INSERT INTO spread VALUES (?, ?) ON CONFLICT (term) DO UPDATE SET "
+            "sizes = CAST(sizes || excluded.sizes AS BLOB)",
+            [(term, array("I", (block, *row)).tobytes()) for term, *row in self.sql(
+                "SELECT term, size, most FROM word WHERE block=? ORDER BY term", (block,))])
         for term, in self.sql("SELECT term FROM word WHERE block=? AND size>=?",
                               (block, self.DENSE)).fetchall():
             docs, pairs = map(functools.partial(array, "I"), self.sql(
@@ -473,13 +488,15 @@ class SearchTables:
         found: dict[bytes, TermList] = {}
         names = {term.encode(*UTF8): term for term in terms}
         marks = _marks(len(names))
-        for block in range(-(-self.flushed // self.BLOCK)):
-            for term, size, most in self.sql(
-                    "SELECT term, size, most FROM word WHERE block=? AND "
-                    f"term IN ({marks})", (block, *names, *[None] * (
-                        marks.count("?") - len(names)))):
-                entry = found.get(term) or found.setdefault(term, TermList(self, term))
-                entry.sizes[block] = size, most
+        padded = *names, *[None] * (marks.count("?") - len(names))
+        for term, data in self.sql(f"SELECT term, sizes FROM spread WHERE term IN ({marks})",
+                                   padded):
+            entry, sizes = found.setdefault(term, TermList(self, term)), array("I", data)
+            entry.sizes.update(zip(sizes[::3], zip(sizes[1::3], sizes[2::3])))
+        block = self.flushed // self.BLOCK
+        for term, *row in self.sql("SELECT term, size, most FROM word WHERE block=? AND "
+                                   f"term IN ({marks})", (block, *padded)):
+            found.setdefault(term, TermList(self, term)).sizes[block] = tuple(row)
         for term in names:
             if self.tail_of(term)[0] and term not in found:
                 found[term] = TermList(self, term)

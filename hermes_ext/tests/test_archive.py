@@ -342,7 +342,7 @@ class TestPromises(Case):
         self.fill(store, 9)
         store.close()
         with contextlib.closing(sqlite3.connect(store.path)) as db:
-            db.executescript("DROP TABLE counts; DROP TABLE dense; DROP TABLE word; "
+            db.executescript("DROP TABLE counts; DROP TABLE dense; DROP TABLE spread; DROP TABLE word; "
                              "CREATE TABLE state (one); CREATE TABLE word (block, term); "
                              "PRAGMA user_version=1")
         self.check_indexes(self.archive())
@@ -501,7 +501,7 @@ class TestPromises(Case):
                 store.remove(memory_id, why="forgotten")
         store.close()
         with contextlib.closing(sqlite3.connect(store.path)) as db:
-            for name in ("memory", "fresh", "word", "dense", "claim", "sentence", "gram",
+            for name in ("memory", "fresh", "word", "spread", "dense", "claim", "sentence", "gram",
                          "entity"):
                 self.assertEqual(db.execute(f"SELECT count(*) FROM {name}").fetchone(), (0,), name)
             self.assertEqual({byte for bits, in db.execute(
