@@ -7564,7 +7564,9 @@ class HermesLite:
                        k: int) -> Hits:
         with self._mutex:
             self.store.refresh()
-            accept, most = self._filter(room, (), agent), max(2 * k, _RERANK_DEPTH)
+            accept, most = self._filter(room, (), agent), k
+            if self._with("weigh"):                # a system may bring others to the front
+                most = max(2 * k, _RERANK_DEPTH)
             ids = self.store.tagged(tags) if accept else self.store.tagged(tags, most)
             found = [(i, 0.0) for i in islice(filter(accept, ids), most)]
             ranking = self._ranking("", self._local, most, accept)

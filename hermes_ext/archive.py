@@ -307,7 +307,7 @@ class ArchiveStore(ArchiveFile, Rescue, Tombs, Vectors):
     def tagged(self, tags: Sequence[str], most: int | None = None) -> list[str]:
         """Return the *most* newest ids that have all *tags*; the rarest tag is gone through."""
         wanted = [*map(whole, core.tag_forms(tags))]
-        for limit in (1_000, 30_000) if len(wanted) > 1 else ():
+        for limit in (250, 1_000, 4_000, 16_000) if len(wanted) > 1 else ():
             counts = {tag: self._row("SELECT count(*) FROM (SELECT 1 FROM tag WHERE tag=? LIMIT ?"
                                      ")", tag, limit)[0] for tag in wanted}
             wanted.sort(key=counts.__getitem__)
