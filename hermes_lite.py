@@ -3506,6 +3506,7 @@ _BOUND_STEPS = 511    # units into which the highest bound of a search is cut
 _RARE = 2048          # one note in so many has it: a rare term
 _LONG = 256           # documents of a list whose row is worth keeping
 _ROW_BYTES = 1 << 24  # kept of such rows
+_CHUNK = 1 << 13      # bytes of rows that are added up at a time: they stay in a processor's cache
 _NONE = array("I")    # the list of a term that no note has; never changed
 _UTF8 = "utf-8", "surrogatepass"
 _BM25_MAGIC = b"hlbm25\x01" + sys.byteorder[:1].encode()   # count up when tokens or layout change
@@ -3678,10 +3679,6 @@ class BM25Index:
                     del self._rows[next(iter(self._rows))]
         row.extend(bytes(max(0, len(self._keys) // 8 + 1 - len(row))))
         return row
-
-    def bits(self, number: int, times: int) -> int:
-        """A row as one number."""
-        return int.from_bytes(self.row(number, times), "little")
 
     def has(self, number: int, doc: int) -> bool:
         """Whether a document has a term."""
@@ -4073,6 +4070,7 @@ class _Find:
         self.parts = _parts(index.k1, index.b, index._total / len(index))
         self.far = int(2 * self.parts.mean) + 1
         self.row = functools.cache(index.row)
+        self.few: dict[int, dict[int, int]] = {}   # rare term -> document -> tf
         self.factor = lambda doc: boost.get(index._keys[doc], 1.0)
         self.is_accepted = functools.cache(lambda doc: not accept or accept(index._keys[doc]))
 
@@ -4095,10 +4093,14 @@ class _Find:
         that reach *level* are scored, those that reach a lower one, and so on. Notes that have a
         rare term are scored before that.
         """
-        size, rare, common = len(self.index._keys), [], []
+        size, common = len(self.index._keys), []
         for term in self.terms:
-            (rare if len(term.docs) * _RARE < size else common).append(term)
-        first = sorted({doc for term in rare for doc in term.docs})
+            if len(term.docs) * _RARE < size:
+                self.few[term.number] = {**dict.fromkeys(term.docs, 1),
+                                         **dict(zip(term.pairs[::2], term.pairs[1::2]))}
+            else:
+                common.append(term)
+        first = sorted({doc for tfs in self.few.values() for doc in tfs})
         best: list[tuple[float, int]] = []
         self.take([*first], math.inf, best, k)     # a bitmap for a few of many costs more
         if not common:
@@ -4135,15 +4137,21 @@ class _Find:
             most = self.index.most(term.number)
             one, two, more = (self.parts.more(tf, self.far) / self.parts[self.far]
                               for tf in (1, min(most, 2), most))
-            shares += [(term.weight * step, self.index.bits(term.number, times))
+            shares += [(term.weight * step, self.row(term.number, times))
                        for times, step in ((1, one), (2, two - one), (3, more - two)) if step]
         unit = sum(weight for weight, _ in shares) / _BOUND_STEPS
-        places: list[list[int]] = [[] for _ in range(_BOUND_STEPS.bit_length() + 1)]
-        for weight, bits in shares:
-            for digit, rows in enumerate(places):
-                if math.ceil(weight / unit) >> digit & 1:
-                    rows.append(bits)
-        return _add_up(*places), unit
+        units = [(math.ceil(weight / unit), row) for weight, row in shares]
+        sums = [bytearray() for _ in range(_BOUND_STEPS.bit_length() + 1)]
+        for start in range(0, len(self.index._keys) // 8 + 1, _CHUNK):
+            places: list[list[int]] = [[] for _ in sums]
+            for many, row in units:
+                bits = int.from_bytes(row[start:start + _CHUNK], "little")
+                for digit, rows in enumerate(places):
+                    if many >> digit & 1:
+                        rows.append(bits)
+            for total, digit in zip(sums, _add_up(*places)):
+                total += digit.to_bytes(_CHUNK, "little")
+        return [int.from_bytes(total, "little") for total in sums], unit
 
     def sift(self, ring: int, bound: float, best: list[tuple[float, int]], k: int) -> None:
         """Take of many notes the short ones first: they may score the most. Then those whose
@@ -4189,6 +4197,9 @@ class _Find:
         """Yield each term with (place in *docs*, tf) of those that have it."""
         places = [(doc >> 3, 1 << (doc & 7)) for doc in docs]
         for term in self.terms:
+            if few := self.few.get(term.number):
+                yield term, [(at, few[doc]) for at, doc in enumerate(docs) if doc in few]
+                continue
             row, tfs = self.row(term.number), itertools.repeat(1)
             found = [at for at, (byte, bit) in enumerate(places) if row[byte] & bit]
             most = self.index.most(term.number)

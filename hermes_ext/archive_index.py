@@ -136,12 +136,17 @@ class TermList:
     def _load(self, blocks: Iterable[int], pairs: bool) -> None:
         """Read the lists, or the pairs, of some blocks at once."""
         known = self._pairs if pairs else self._lists
+        for block in blocks if pairs else ():
+            if (kept := self.tables.pairs.get((self.term, block))) is not None:
+                known[block] = kept
         wanted = [block for block in blocks if block not in known]
         for block, data in self.tables.sql(
                 f"SELECT block, {'pairs' if pairs else 'docs'} FROM word WHERE term=? AND block "
                 f"IN ({','.join(map(str, wanted))})", (self.term,)) if wanted else ():
             numbers = array("I", data)
             known[block] = (numbers, numbers[::2]) if pairs else numbers
+            if pairs:
+                self.tables.keep_pairs(self.term, block, known[block])
 
     def pairs_of(self, block: int) -> tuple[array, array]:
         """Return the pairs of a block, and their documents."""
@@ -303,14 +308,6 @@ class Words(BM25Index):
         for doc in self._fresh(number, times):
             row[doc >> 3] |= 1 << (doc & 7)
         return row
-
-    def bits(self, number: str, times: int) -> int:
-        """A row as one number."""
-        bits, start = int.from_bytes(self._saved(number, times), "little"), self.tables.flushed
-        fresh = 0
-        for doc in self._fresh(number, times):
-            fresh |= 1 << doc - start
-        return bits | fresh << start if fresh else bits
 
     def _saved(self, number: str, times: int) -> bytearray:
         """A row of what lies in the tables; those of common terms are kept for other searches."""
