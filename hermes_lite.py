@@ -3105,6 +3105,8 @@ def _buckets_of(word: str, width: int, asked: bool) -> array[int]:
 
 def make_folder(path: Path) -> None:
     """Create *path* and its parents, mode 0700; an existing folder keeps its mode."""
+    if os.path.isdir(path):
+        return
     try:
         for folder in (*reversed(path.parents), path):     # mkdir's own `parents` go by umask
             if not folder.is_dir():

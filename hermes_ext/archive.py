@@ -162,6 +162,7 @@ class ArchiveStore(ArchiveFile, Rescue, Tombs, Vectors):
             self._search.retire(old[1], json.loads(old[2])["content"])
             self._row("DELETE FROM vector WHERE seq=?", old[0])
             self._row("INSERT OR IGNORE INTO pending VALUES (?)", old[0])
+        mark = core._fact_mark(text) if self._search.behind < self._search.FEW else b""
         doc = old[1] if same else self._search.add()
         values = (doc, memory.access_count, whole(memory.created_at),
                   memory.source and whole(memory.source),
@@ -170,11 +171,11 @@ class ArchiveStore(ArchiveFile, Rescue, Tombs, Vectors):
             self._row("UPDATE memory SET doc=?, accesses=?, made=?, source=?, long=?, entry=? "
                       "WHERE id=?", *values)
             if not same:
-                self._row("UPDATE memory SET mark=x'' WHERE id=?", memory.id)
+                self._row("UPDATE memory SET mark=? WHERE id=?", mark, memory.id)
         else:
             seq = self._db().execute(
-                "INSERT INTO memory (doc, mark, accesses, made, source, long, entry, id) "
-                "VALUES (?, x'', ?, ?, ?, ?, ?, ?)", values).lastrowid
+                "INSERT INTO memory (mark, doc, accesses, made, source, long, entry, id) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (mark, *values)).lastrowid
             if self.vector_kind():
                 self._row("INSERT INTO pending VALUES (?)", seq)
         self._search.names.clear()

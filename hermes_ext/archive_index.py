@@ -172,6 +172,7 @@ class TermList:
 
     @functools.cached_property
     def pairs(self) -> array[int]:
+        """All (document, tf > 1), ascending."""
         self._load(self.sizes, True)
         return array("I", b"".join(memoryview(self._pairs[block][0]) for block in
                                    sorted(self.sizes))) + array("I", self.tail_pairs)

@@ -73,7 +73,8 @@ CREATE TABLE gram (doc INTEGER PRIMARY KEY, vector BLOB NOT NULL);
 CREATE TABLE entity (fold TEXT, name TEXT, doc INTEGER, PRIMARY KEY (fold, name, doc))
     WITHOUT ROWID;
 """
-TABLES = ("fresh", "word", "spread", "dense", "length", "slice", "gram", "entity", "claim", "sentence")
+TABLES = ("fresh", "word", "spread", "dense", "length", "slice", "gram", "entity", "claim",
+          "sentence")
 _STATE = ("next", "sentence", "flushed", "flushed_sentence", "count", "total", "shortest",
           "retired", "known_format", "changes", "cut")
 
@@ -240,7 +241,7 @@ class SearchTables:
         else:
             self.sql("INSERT INTO fresh VALUES (?, ?, ?, ?, ?, ?)", (doc, *row))
             self.sql("INSERT INTO gram VALUES (?, ?)", (doc, vector))
-            self.sql("UPDATE memory SET mark=? WHERE doc=?", (mark, doc))
+            self.sql("UPDATE memory SET mark=? WHERE doc=? AND mark=x''", (mark, doc))
         self._take(doc, row)
 
     def retire(self, doc: int, text: str) -> None:
