@@ -330,7 +330,9 @@ class Words(BM25Index):
 
     def has(self, number: str, doc: int) -> bool:
         """Whether a document has a term."""
-        return bool(self.row(number)[doc >> 3] & 1 << (doc & 7))
+        if doc >= self.tables.flushed:
+            return doc in self._held[number].tail
+        return bool(self._saved(number, 1)[doc >> 3] & 1 << (doc & 7))
 
     def most(self, number: str) -> int:
         """No document has the term more often."""
