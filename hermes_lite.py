@@ -3975,26 +3975,6 @@ def _short_of(lengths: array[int], limit: int) -> int:
     return _gathered(lanes.to_bytes(-(-len(lengths) // 8) * 8, "little"))
 
 
-def _repeated(pairs: array[int], times: int) -> array[int]:
-    """The documents of (document, tf > 1) whose tf is at least *times*."""
-    return pairs[::2] if times < 3 else array("I", itertools.compress(
-        pairs[::2], map((times - 1).__lt__, pairs[1::2])))
-
-
-def _row_of(docs: Collection[int], size: int) -> bytearray:
-    """Documents below *size* as bits; a long list is laid out as bytes first, which is faster."""
-    if len(docs) * 32 < size:
-        row = bytearray(size // 8 + 1)
-        for doc in docs:
-            row[doc >> 3] |= 1 << (doc & 7)
-        return row
-    lanes = bytearray(size // 8 * 8 + 8)
-    for doc in docs:
-        lanes[doc] = 1
-    bits = sum(int.from_bytes(lanes[n::8], "little") << n for n in range(8))
-    return bytearray(bits.to_bytes(len(lanes) // 8, "little"))
-
-
 def _together(parts: Iterable[float]) -> float:
     """What several notes have of one term, the second and third counted less and less."""
     first, second, third = (*sorted(parts, reverse=True), 0.0, 0.0)[:3]
