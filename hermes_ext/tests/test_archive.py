@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -442,29 +443,9 @@ class TestPromises(Case):
                     memory.remember("Quetzalcoatl keeps the zephyrblade in 仓库柒号 with Brünhild",
                                     deliberate=False)
 
-    def test_a_close_that_cannot_index_empties_the_log_all_the_same(self) -> None:
-        self.small()
-        store = self.archive()
-        with store.transaction():
-            store.put(Memory("mem_q", "Quetzalcoatl keeps the key"))
-        store._row("PRAGMA busy_timeout=0")
-        with contextlib.closing(sqlite3.connect(store.path)) as reader:
-            reader.execute("BEGIN")
-            reader.execute("SELECT count(*) FROM memory").fetchone()
-            with store.transaction():              # its bytes stay in the log for the reader
-                store.remove("mem_q", why="forgotten")
-            self.fill(store, 30)
-            reader.execute("COMMIT")
-            log = store.path.with_name(f"{FILE}-wal")
-            self.assertIn(b"Quetzalcoatl", store.path.read_bytes() + log.read_bytes())
-            store.config["storage"]["lock_timeout_seconds"] = 0.01
-            lock = core.FileLock(store.root / ".lock")
-            lock.acquire(timeout=1)
-            store.close()
-            lock.release()
-            self.assertNotIn(b"Quetzalcoatl", store.path.read_bytes() + log.read_bytes())
-
-    def test_a_failed_write_between_does_not_keep_forgotten_bytes_in_the_log(self) -> None:
+    @contextlib.contextmanager
+    def forgotten_before_a_reader(self) -> Iterator[ArchiveStore]:
+        """A store that forgot a text while a reader was busy: the log holds it when this ends."""
         store = self.archive()
         with store.transaction():
             store.put(Memory("mem_q", "Quetzalcoatl keeps the key"))
@@ -474,13 +455,26 @@ class TestPromises(Case):
             reader.execute("SELECT count(*) FROM memory").fetchone()
             with store.transaction():
                 store.remove("mem_q", why="forgotten")
-            with contextlib.suppress(KeyError), store.transaction():
-                raise KeyError
+            yield store
             reader.execute("COMMIT")
             log = store.path.with_name(f"{FILE}-wal")
             self.assertIn(b"Quetzalcoatl", store.path.read_bytes() + log.read_bytes())
             store.close()
             self.assertNotIn(b"Quetzalcoatl", store.path.read_bytes() + log.read_bytes())
+
+    def test_a_close_that_cannot_index_empties_the_log_all_the_same(self) -> None:
+        self.small()
+        lock = core.FileLock(self.folder / "a/.lock")
+        with self.forgotten_before_a_reader() as store:
+            self.fill(store, 30)
+            store.config["storage"]["lock_timeout_seconds"] = 0.01
+            lock.acquire(timeout=1)
+        lock.release()
+
+    def test_a_failed_write_between_does_not_keep_forgotten_bytes_in_the_log(self) -> None:
+        with self.forgotten_before_a_reader() as store:
+            with contextlib.suppress(KeyError), store.transaction():
+                raise KeyError
 
     def test_after_a_count_that_failed_a_write_still_waits_for_the_disk(self) -> None:
         store = self.archive()
