@@ -367,6 +367,8 @@ class ArchiveStore(ArchiveFile, Rescue, Tombs, Vectors):
         try:
             with contextlib.closing(connect(f"{uri_of(self.path)}?{how}")) as db:
                 said = [row for row, in db.execute("PRAGMA integrity_check(3)") if row != "ok"]
+                if db.execute("PRAGMA user_version").fetchone() == (0,):
+                    return said                    # its tables are not made yet
                 count, held = db.execute("SELECT (SELECT count(*) FROM memory), count "
                                          "FROM counts").fetchone()
         except sqlite3.Error as problem:

@@ -122,12 +122,20 @@ class ArchiveFile:
         return db
 
     def _checked(self, db: sqlite3.Connection) -> sqlite3.Connection:
-        """Make the tables of a new file; refuse one of a newer version."""
+        """Make the tables of a new file; refuse one of a newer version.
+
+        Who holds the lock makes them: to a reader a file without tables is none yet, for two that
+        switch to WAL at once lock each other out.
+        """
+        db.execute("PRAGMA busy_timeout=5000")
         version, = db.execute("PRAGMA user_version").fetchone()
+        if version == 0 and not self._depth:
+            db.close()
+            self._is_void = True
+            return _made(connect(":memory:"))
         if version > _VERSION:
             raise ConfigError(f"{self.path} was made by a newer version of hermes-lite (format "
                               f"{version}, this one knows {_VERSION}); update it")
-        db.execute("PRAGMA busy_timeout=5000")
         if db.execute("PRAGMA journal_mode=WAL").fetchone() != ("wal",):
             raise sqlite3.OperationalError("attempt to write a readonly database")
         return db if version == _VERSION else _made(db)

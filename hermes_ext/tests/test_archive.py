@@ -338,6 +338,19 @@ class TestPromises(Case):
         self.check_indexes(reader)
         self.check_indexes(writer)
 
+    def test_a_file_without_tables_is_none_to_a_reader(self) -> None:
+        (self.folder / "a").mkdir()
+        path = self.folder / "a" / FILE
+        path.touch()                               # as a writer that was killed leaves it
+        reader = self.archive()
+        reader.refresh()
+        self.assertEqual((len(reader), reader.search_words("note", 3, accept=None), reader.faults(),
+                          path.stat().st_size), (0, [], [], 0))
+        self.fill(self.archive(), 3)
+        reader.refresh()
+        self.assertEqual(len(reader), 3)
+        self.check_indexes(reader)
+
     def test_a_file_of_the_first_format_is_taken_over(self) -> None:
         store = self.archive()
         self.fill(store, 9)
