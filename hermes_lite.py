@@ -8376,6 +8376,8 @@ class _Embedder:
             failed = self._memory._embed(self._stop.is_set, seconds)
         except HermesError as problem:             # a thread has nobody to raise it to
             failed = [f"vectors: {problem}"]
+        except Exception as problem:               # a vectorizer of somebody else may raise any
+            failed = [f"vectors: {type(problem).__name__}; made later"]
         self._memory.notices += failed
 
 

@@ -4710,6 +4710,20 @@ class PendingVectors(Case):
         self.assertEqual(sorted(backend.asked), sorted(NOTES[:4]))
         self.assertEqual(memory.recall("gateway").degraded, ())
 
+    def test_whatever_a_vectorizer_raises_is_a_notice_not_a_dead_thread(self):
+        backend, died = self.ready(), []
+        self.addCleanup(setattr, threading, "excepthook", threading.excepthook)
+        threading.excepthook = died.append
+
+        def reset(texts) -> None:
+            raise ConnectionResetError(104, "reset")
+        backend.between = reset
+        memory = self.open(vectorizer=backend)
+        memory.remember(NOTES[0])
+        self.until(lambda: not memory._embedder._thread.is_alive())
+        self.assertEqual(died, [])
+        self.assertIn("vectors: ConnectionResetError; made later", memory.notices)
+
     def test_closing_makes_vectors_for_a_bounded_time_and_only_after_writing(self):
         backend = self.ready(batch=1)
         backend.between = lambda texts: time.sleep(0.02)
