@@ -87,7 +87,7 @@ class SearchTables:
     BLOCK, SMALL = 65_536, 8_192     # documents; powers of two, the second divides the first
     TAIL = 1_024                     # documents that wait in `fresh` between two commits
     BULK = 8_192                     # … and inside one transaction
-    FEW = 256                        # documents that a commit may leave uncut: none up to here
+    FEW = 256                        # documents that a commit cuts; more wait for a search
     DENSE = 256                      # documents of a list that is better kept as bits
 
     def __init__(self, db: Callable[[], sqlite3.Connection], how: Mapping[str, object]) -> None:
