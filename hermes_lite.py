@@ -4082,9 +4082,9 @@ class _Find:
                                          **dict(zip(term.pairs[::2], term.pairs[1::2]))}
             else:
                 common.append(term)
-        first = sorted({doc for tfs in self.few.values() for doc in tfs})
+        first = [*{doc for tfs in self.few.values() for doc in tfs}]
         best: list[tuple[float, int]] = []
-        self.take([*first], math.inf, best, k)     # a bitmap for a few of many costs more
+        self.take(first, math.inf, best, k)        # a bitmap for a few of many costs more
         if not common:
             return best
         digits, unit = self.bounds(common)

@@ -187,13 +187,7 @@ class _TermPairs:
     def __init__(self, entry: TermList) -> None:
         self.entry = entry
 
-    def __bool__(self) -> bool:
-        return self.entry.most > 1
-
-    def __len__(self) -> int:
-        return len(self.entry.pairs)
-
-    def __getitem__(self, at: int | slice) -> object:
+    def __getitem__(self, at: slice) -> array[int]:
         return self.entry.pairs[at]
 
 
