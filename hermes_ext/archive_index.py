@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from array import array
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,6 +25,7 @@ __all__ = ["CLAIMS", "Claims", "GRAMS", "Grams", "Graph", "Names", "Row", "TWINS
 TWINS, GRAMS, CLAIMS = 0, 1, 2       # kinds of bitmaps
 UTF8 = "utf-8", "surrogatepass"
 _ROW_BYTES = 1 << 27                 # rows of terms kept in memory
+_PAIRS = 4_000_000                   # numbers of pairs kept in memory, 24 MB
 
 
 class Row(NamedTuple):
@@ -137,7 +138,7 @@ class TermList:
         """Read the lists, or the pairs, of some blocks at once."""
         known = self._pairs if pairs else self._lists
         for block in blocks if pairs else ():
-            if (kept := self.tables.pairs.get((self.term, block))) is not None:
+            if (kept := self.tables.words.pairs.get((self.term, block))) is not None:
                 known[block] = kept
         wanted = [block for block in blocks if block not in known]
         for block, data in self.tables.sql(
@@ -146,7 +147,7 @@ class TermList:
             numbers = array("I", data)
             known[block] = (numbers, numbers[::2]) if pairs else numbers
             if pairs:
-                self.tables.keep_pairs(self.term, block, known[block])
+                self.tables.words.keep_pairs(self.term, block, known[block])
 
     def pairs_of(self, block: int) -> tuple[array, array]:
         """Return the pairs of a block, and their documents."""
@@ -230,6 +231,25 @@ class Words(BM25Index):
         """Drop what was read of a state that may be another now."""
         self._lengths = self._asked = None
         self._short.clear()
+        # (Term, n up to 3) -> the documents in the tables that have it n times or more, as bits;
+        # (term, block) -> its pairs there, and how many numbers these are in all.
+        self.rows: OrderedDict[tuple[str, int], bytearray] = OrderedDict()
+        self.pairs: OrderedDict[tuple[bytes, int], tuple[array, array]] = OrderedDict()
+        self.pairs_size = 0
+
+    def drop(self, term: str, block: int) -> None:
+        """Drop what is kept of a term, a document of which in *block* is taken out."""
+        for times in (1, 2, 3):
+            self.rows.pop((term, times), None)
+        gone = self.pairs.pop((term.encode(*UTF8), block), None)
+        self.pairs_size -= len(gone[0]) if gone else 0
+
+    def keep_pairs(self, term: bytes, block: int, pairs: tuple[array, array]) -> None:
+        """Keep the pairs of a term in a block for other searches; the oldest make room."""
+        self.pairs[term, block] = pairs
+        self.pairs_size += len(pairs[0])
+        while self.pairs_size > _PAIRS:
+            self.pairs_size -= len(self.pairs.popitem(last=False)[1][0])
 
     def _prepare(self, query: str) -> None:
         """Take over the counts of the present state; lists read for another one go."""
@@ -306,7 +326,7 @@ class Words(BM25Index):
 
     def _saved(self, number: str, times: int) -> bytearray:
         """A row of what lies in the tables; those of common terms are kept for other searches."""
-        rows, held = self.tables.rows, self._held[number]
+        rows, held = self.rows, self._held[number]
         row = rows.get((number, times))
         if row is None:
             row = held.row(times)

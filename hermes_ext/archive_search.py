@@ -47,7 +47,6 @@ __all__ = ["Graph", "SCHEMA", "SearchTables", "TABLES"]
 _ROWS = 4_096                        # more than the bitmaps of one kind
 _CACHED = 6_000                      # bitmaps kept in memory, of up to 8 KB
 _NAMES = 20_000                      # ids kept in memory
-_PAIRS = 4_000_000                   # numbers of pairs kept in memory, 24 MB
 
 SCHEMA = """
 CREATE TABLE counts (one INTEGER PRIMARY KEY CHECK (one = 1), next INTEGER, sentence INTEGER,
@@ -122,10 +121,6 @@ class SearchTables:
         self.tail_words: dict[bytes, list[int]] | None = None
         self.tail_pairs: dict[bytes, list[int]] = {}
         self.words.forget()
-        # (Term, n up to 3) -> the documents in the tables that have it n times or more, as bits.
-        self.rows: OrderedDict[tuple[str, int], bytearray] = OrderedDict()
-        self.pairs: OrderedDict[tuple[bytes, int], tuple[array, array]] = OrderedDict()
-        self.pairs_size = 0                        # numbers in them
         for index in (self.twins, self.grams, self.claims):
             index.reset()
         self.names.clear()
@@ -256,10 +251,7 @@ class SearchTables:
         else:
             for term, tf in Counter(tokens).items():
                 self._cut_term(doc, term.encode(*UTF8), tf)
-                for times in range(1, 4):
-                    self.rows.pop((term, times), None)
-                gone = self.pairs.pop((term.encode(*UTF8), doc // self.BLOCK), None)
-                self.pairs_size -= len(gone[0]) if gone else 0
+                self.words.drop(term, doc // self.BLOCK)
             self._cut_length(doc)
             self._cut_bits(doc, text)
             self._cut_claims(doc, text)
@@ -482,13 +474,6 @@ class SearchTables:
         self.retired, self.changes, self.known_format = retired + 1, changes, self.format
 
     # -- reading ------------------------------------------------------------
-
-    def keep_pairs(self, term: bytes, block: int, pairs: tuple[array, array]) -> None:
-        """Keep the pairs of a term in a block for other searches; the oldest make room."""
-        self.pairs[term, block] = pairs
-        self.pairs_size += len(pairs[0])
-        while self.pairs_size > _PAIRS:
-            self.pairs_size -= len(self.pairs.popitem(last=False)[1][0])
 
     def texts(self, docs: Iterable[int]) -> dict[int, str]:
         """Return the texts of some documents."""
