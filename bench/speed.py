@@ -406,7 +406,7 @@ def main() -> int:
     (options.out / "speed.json").write_text(json.dumps(
         {"about": about, "exponents": slopes, "results": results}, indent=1) + "\n")
     if not draw(results, options.out / "speed.png"):
-        print("no speed.png: pip install 'hermes-lite[bench]'", file=sys.stderr)
+        print("no speed.png: pip install matplotlib", file=sys.stderr)
     print("\n".join(table(results)))
     return 0
 

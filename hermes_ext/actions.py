@@ -97,7 +97,7 @@ def post(memory: HermesLite, url: str, payload: Mapping[str, object], *, timeout
         import requests
     except ImportError:
         raise MissingPackage("webhooks need the package requests; run: pip install "
-                             "'hermes-lite[remote]'") from None
+                             "requests") from None
     with requests.Session() as session:
         session.trust_env = False                  # no proxy, and no password from .netrc
         try:

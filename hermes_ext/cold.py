@@ -13,8 +13,8 @@ is pinned or critical (pruning.critical_importance). Score is that of the system
 it is switched on, faded as it is now; else the one it kept, else the importance.
 
     files   cold_*.jsonl.gz, an entry a line, in `cold/` of the data root, or where --place said
-            last: another folder, or s3://bucket/prefix (boto3: pip install 'hermes-lite[s3]', with
-            the usual AWS environment variables; AWS_ENDPOINT_URL for another S3). Of an encrypted
+            last: another folder, or s3://bucket/prefix (pip install boto3, with the
+            usual AWS environment variables; AWS_ENDPOINT_URL for another S3). Of an encrypted
             store they are sealed with its key
     index   cold_index.json in the data root: which id lies in which file, and short hashes of its
             words. By it recall says, in its notices, that cold storage holds a match
@@ -89,8 +89,8 @@ class _Bucket:
         try:
             import boto3
         except ImportError:
-            raise MissingPackage("cold storage in S3 needs boto3: pip install 'hermes-lite[s3]'"
-                                 ) from None
+            raise MissingPackage("cold storage in S3 needs the package boto3; run: pip install "
+                                 "boto3") from None
         self.place = place
         self.bucket, _, prefix = place.removeprefix("s3://").partition("/")
         self.prefix = f"{prefix.rstrip('/')}/" if prefix else ""

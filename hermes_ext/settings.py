@@ -13,7 +13,7 @@ or `env NAME`; of keys and switches in the environment or .env only `set` or `un
 none. Comments, order and everything else stay. The value is read as YAML (true, 8, [a, b], null);
 a setting that is a text takes the word as it is. The new file is held against the same check as
 at every start, systems included, and only then replaces the old one, whole or not at all; two
-`set` at once both count. Needs `pip install 'hermes-lite[config]'` (ruamel.yaml and PyYAML).
+`set` at once both count. Needs `pip install ruamel.yaml pyyaml`.
 
 These commands also work where config.yaml is broken: `list` and `get` say what is wrong, `path`
 where to look.
@@ -168,7 +168,7 @@ def _package(name: str) -> object:
         return importlib.import_module(name)
     except ImportError:
         raise MissingPackage("config set needs ruamel.yaml and PyYAML; run: pip install "
-                             "'hermes-lite[config]'") from None
+                             "ruamel.yaml pyyaml") from None
 
 
 def _changed(data: bytes, keys: list[str], value: object) -> bytes:

@@ -121,7 +121,7 @@ def _counter(unit: str, encoding: str) -> tuple[Callable[[str], int], str, list[
         import tiktoken
     except ImportError:
         raise MissingPackage("tokens are counted by the package tiktoken; run: pip install "
-                             "'hermes-lite[tokens]', or leave --unit tokens out") from None
+                             "tiktoken, or leave --unit tokens out") from None
     try:
         encoder = tiktoken.get_encoding(encoding)
     except ValueError:

@@ -281,7 +281,7 @@ class TestWithoutBoto(Case):
         memory = self.memory()
         self.fill(memory)
         with mock.patch.dict(sys.modules, {"boto3": None}), \
-                self.assertRaisesRegex(MissingPackage, r"pip install 'hermes-lite\[s3\]'"):
+                self.assertRaisesRegex(MissingPackage, "pip install boto3"):
             cold.freeze(memory, place="s3://cellar")
         self.assertEqual(len(memory.store), 5)
 

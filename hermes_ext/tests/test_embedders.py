@@ -139,7 +139,7 @@ class Wiring(unittest.TestCase):
         self.assertEqual(done.stdout.strip(), "[]", done.stderr)
 
 
-@unittest.skipIf(MISSING, f"needs {' and '.join(MISSING)}: pip install 'hermes-lite[local]'")
+@unittest.skipIf(MISSING, f"needs {' and '.join(MISSING)}: pip install '.[local]'")
 class RealModels(unittest.TestCase):
     NOTES = ("We ship software on Fridays after the tests pass", "猫喜欢睡在窗台上",
              "Der Vertrag endet im Dezember", "The office coffee machine is broken",

@@ -211,7 +211,7 @@ class TestCommand(SettingsCase):
     def test_without_the_packages_the_sentence_names_them(self):
         with self.assertRaises(MissingPackage) as caught:
             set_value(self.root, "retrieval.grams", "3")
-        self.assertIn("hermes-lite[config]", str(caught.exception))
+        self.assertIn("pip install ruamel.yaml pyyaml", str(caught.exception))
 
     def test_a_setting_of_a_system_that_it_does_not_know_is_a_sentence_at_every_start(self):
         shutil.copy(HOUSE / "config.yaml", self.path)
