@@ -3214,7 +3214,8 @@ class FileLock:
     """An operating-system lock on a file: it ends with its process, so none is ever stale.
 
     What the file holds, or who made it, does not matter. The lock belongs to the open file,
-    so two stores in one process exclude each other too. Shared is for readers.
+    so two stores in one process exclude each other too. Shared is for readers. Processes that
+    wait are served in the order in which they came.
     """
 
     def __init__(self, path: Path) -> None:
@@ -3222,17 +3223,22 @@ class FileLock:
 
     def acquire(self, *, timeout: float, shared: bool = False,
                 sleep: Callable[[float], None] = time.sleep) -> None:
-        """Take the lock or raise Locked after *timeout* seconds; 0 asks once."""
-        deadline, pause = time.monotonic() + timeout, 0.0005
+        """Take the lock or raise Locked after *timeout* seconds; 0 asks once, out of turn."""
+        deadline = time.monotonic() + timeout
         file = self._open()
-        while not _try_lock(file, shared):
-            if time.monotonic() >= deadline:
+        ticket = _QueueTicket(self._path.with_name(f"{self._path.name}.queue"))
+        try:
+            while not ((timeout == 0 or ticket.may_try()) and _try_lock(file, shared)):
+                if time.monotonic() >= deadline:
+                    raise Locked(f"another process is using {self._path.parent}; waited "
+                                 f"{timeout:g} s, try again when it has finished")
+                ticket.draw()
+                sleep(ticket.pause())
+            self._file = file
+        finally:
+            ticket.give_back()
+            if self._file is not file:
                 file.close()
-                raise Locked(f"another process is using {self._path.parent}; waited "
-                             f"{timeout:g} s, try again when it has finished")
-            sleep(pause)
-            pause = min(pause * 1.5, 0.002)        # short: a busy writer leaves small gaps
-        self._file = file
 
     def _open(self) -> IO[bytes]:
         try:
@@ -3250,6 +3256,96 @@ class FileLock:
         if file:
             _unlock(file)
             file.close()
+
+
+class _QueueTicket:
+    """A ticket in the queue of a lock: an empty file in a folder, locked by who waits.
+
+    Without it, a writer that gives the lock back and wants it again takes it from all who sleep
+    meanwhile. The kernel frees the ticket of a process that dies, and the next one removes it.
+    Tickets only say who tries first; whoever cannot write to the folder tries at any time.
+    """
+    _STALLED = 1.0                                 # seconds; a process that waits may be stopped
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._name = folder, ""
+        self._file: IO[bytes] | None = None
+        self._can_queue = True
+        self._ahead: list[str] = []
+        self._last = 0                             # the highest number in the queue
+        self._first, self._first_since = "", 0.0
+
+    def may_try(self) -> bool:
+        """Tell whether nobody waits ahead of this one, or the first there does not move."""
+        names = self._names()
+        self._last = int(names[-1][:12]) if names else 0
+        if self._name not in names:                # not in the queue yet, or removed from it
+            self._release()
+        self._ahead = [name for name in names if not self._name or name < self._name]
+        while self._ahead and self._is_abandoned(self._ahead[0]):
+            self._remove(self._ahead.pop(0))
+        first = self._ahead[0] if self._ahead else ""
+        if first != self._first:
+            self._first, self._first_since = first, time.monotonic()
+        return not first or not self._can_queue or self._is_stalled()
+
+    def _names(self) -> list[str]:
+        try:
+            return sorted(name for name in os.listdir(self._folder) if name[:12].isdecimal())
+        except OSError:                            # the usual case: nobody waits
+            return []
+
+    def _is_abandoned(self, name: str) -> bool:
+        try:
+            with open(self._folder / name, "rb") as file:
+                return _try_lock(file, True)
+        except OSError:
+            return False
+
+    def _is_stalled(self) -> bool:
+        return time.monotonic() - self._first_since > self._STALLED
+
+    def draw(self) -> None:
+        """Take a ticket with the next number, unless one is held."""
+        if self._name or not self._can_queue:
+            return
+        name = f"{self._last + 1:012d}-{os.urandom(4).hex()}"
+        try:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            handle = os.open(self._folder / name, os.O_RDWR | os.O_CREAT | _BINARY, 0o600)
+        except FileNotFoundError:                  # the last in the queue removed the folder
+            return
+        except OSError:                            # a reader on a read-only disk
+            self._can_queue = False
+            return
+        self._name, self._file = name, open(handle, "rb")
+        _try_lock(self._file, False)
+
+    def pause(self) -> float:
+        """Return how many seconds to sleep: the longer the queue, the longer."""
+        if self._ahead and self._can_queue and self._is_stalled():
+            return 0.1
+        return min(0.001 * (1 + len(self._ahead)), 0.02)
+
+    def give_back(self) -> None:
+        """Leave the queue, and remove the ticket of a process that did not move."""
+        if self._ahead and self._is_stalled():
+            self._remove(self._ahead[0])
+        name = self._name
+        self._release()
+        if name:
+            self._remove(name)
+            with contextlib.suppress(OSError):
+                self._folder.rmdir()
+
+    def _remove(self, name: str) -> None:
+        with contextlib.suppress(OSError):
+            os.unlink(self._folder / name)
+
+    def _release(self) -> None:
+        if self._file:
+            self._file.close()
+        self._name, self._file = "", None
 
 
 def _try_lock(file: IO[bytes], shared: bool) -> bool:
@@ -3393,7 +3489,7 @@ def _keep_key(path: Path, fresh: bytes) -> bytes:
     """Return the key in *path*; it becomes *fresh* where there is none, by one process."""
     make_folder(path.parent)
     lock = FileLock(path.with_name(".lock_key"))
-    lock.acquire(timeout=10)
+    lock.acquire(timeout=60)
     try:
         key = _read_key(path)
         if not key:

@@ -1927,6 +1927,73 @@ class Locks(Case):
         child.stdout.close()
         self.take()
 
+    def queue(self, tickets: int) -> list[str]:
+        """Wait until so many processes wait for the lock; return their tickets."""
+        folder = self.folder / ".lock.queue"
+        for _ in range(6_000):
+            names = sorted(os.listdir(folder)) if folder.exists() else []
+            if len(names) == tickets:
+                return names
+            time.sleep(0.01)
+        self.fail(f"{len(names)} tickets instead of {tickets}")
+
+    def wait_in_line(self, served: list, name: str) -> threading.Thread:
+        def run() -> None:
+            lock = h.FileLock(self.path)
+            lock.acquire(timeout=120)
+            served.append(name)
+            lock.release()
+        thread = threading.Thread(target=run)
+        thread.start()
+        return thread
+
+    def test_waiters_are_served_in_the_order_in_which_they_came(self):
+        served, first = [], self.take()
+        threads = []
+        for count, name in enumerate("abcde", 1):
+            threads.append(self.wait_in_line(served, name))
+            self.queue(count)
+        first.release()
+        first.acquire(timeout=120)                 # who had it a moment ago comes last
+        self.assertEqual(served, [*"abcde"])
+        for thread in threads:
+            thread.join()
+        self.assertFalse((self.folder / ".lock.queue").exists())
+
+    def test_a_waiter_that_died_or_was_stopped_holds_nobody_up(self):
+        folder = self.folder / ".lock.queue"
+        folder.mkdir()
+        (folder / "000000000001-dead").touch()     # nobody has it locked any more
+        (folder / "000000000003-stopped").touch()
+        stopped = h.FileLock(folder / "000000000003-stopped")
+        stopped.acquire(timeout=0)
+        self.addCleanup(stopped.release)
+        served = []
+        with mock.patch.object(h._QueueTicket, "_STALLED", 0.02):
+            self.wait_in_line(served, "next").join()
+        self.assertEqual(served, ["next"])
+        self.assertFalse(folder.exists())
+
+    def test_a_waiter_that_gives_up_leaves_the_queue(self):
+        first, served = self.take(), []
+        self.assertRaises(Locked, self.take, timeout=0.01)
+        self.assertFalse((self.folder / ".lock.queue").exists())
+        thread = self.wait_in_line(served, "other")
+        self.queue(1)
+        self.assertRaises(Locked, self.take, timeout=0.01)
+        self.assertEqual(len(self.queue(1)), 1)
+        first.release()
+        thread.join()
+
+    def test_who_cannot_write_to_the_folder_waits_without_a_ticket(self):
+        (self.folder / ".lock.queue").touch()      # a file in its place, as on a read-only disk
+        first, served = self.take(), []
+        thread = self.wait_in_line(served, "reader")
+        self.assertRaises(Locked, self.take, timeout=0.01)
+        first.release()
+        thread.join()
+        self.assertEqual(served, ["reader"])
+
 
 class EncryptionWithoutItsPackage(Case):
     """What a bare Python says; the classes below need the package."""

@@ -39,6 +39,7 @@ sys.path.insert(0, str(HERE))
 import hermes_lite as hermes  # noqa: E402
 
 FULL = "--full" in sys.argv
+PATIENCE = 1800.0       # seconds to wait for a lock or a word: a busy machine fails no test
 ROUNDS = 200 if FULL else 25
 HAS_CIPHER = importlib.util.find_spec("cryptography") is not None
 WORDS = ("meeting server budget garden violin harbour copper ticket lantern window travel invoice "
@@ -57,8 +58,16 @@ def unique_text(random_source: random.Random, words: int = 9) -> str:
 def open_memory(root: str | Path, **arguments) -> hermes.HermesLite:
     """Open a store with the built-in settings: no key, no network; encryption as the test says."""
     environ = {name: os.environ[name] for name in ("HERMES_ENCRYPT",) if name in os.environ}
-    values = arguments.pop("values", None)
+    values = {"storage": {"lock_timeout_seconds": PATIENCE}, **(arguments.pop("values", None) or {})}
     return hermes.HermesLite(root, config=hermes.Config(values, environ=environ), **arguments)
+
+
+def run_patiently(program: str, *words: str) -> list[str]:
+    """Return the command that runs a program of this folder, waiting long for a lock."""
+    code = (f"import sys; sys.path.insert(0, {str(HERE)!r}); import hermes_lite, {program}; "
+            f"hermes_lite.DEFAULTS['storage']['lock_timeout_seconds'] = {PATIENCE}; "
+            f"sys.exit({program}.main(sys.argv[1:]))")
+    return [sys.executable, "-c", code, *words]
 
 
 def fill(root: str | Path, size: int, seed: int = 1) -> dict[str, str]:
@@ -127,6 +136,13 @@ def work_prune(memory: hermes.HermesLite, source: random.Random, count: int) -> 
         time.sleep(source.random() / 50)
 
 
+def work_in_turn(memory: hermes.HermesLite, source: random.Random, count: int) -> None:
+    """Remember, and say when: time.monotonic() is one clock for all processes."""
+    for _ in range(count):
+        memory.remember(unique_text(source, 9), importance=10, verified=True)
+        say(op="wrote", id=str(time.monotonic()))
+
+
 def work_same(memory: hermes.HermesLite, source: random.Random, count: int) -> None:
     """Merge into one memory that all workers share, each time with another tag."""
     for number in range(count):
@@ -166,7 +182,7 @@ class Worker:
     def hear(self, lines: int) -> None:
         """Wait until that many lines have come."""
         while self._data.count(b"\n") < lines:
-            ready = select.select([self.process.stdout], [], [], 60)[0]
+            ready = select.select([self.process.stdout], [], [], PATIENCE)[0]
             data = os.read(self.process.stdout.fileno(), 65536) if ready else b""
             if not data:
                 raise AssertionError(f"a worker stopped: {self.process.stderr.read().decode()}")
@@ -548,7 +564,7 @@ def write_log(folder: Path, marks: Iterable[str], messages: int) -> Path:
 
 
 def run_sediment(*words: str, **arguments) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, str(HERE / "auto_sediment.py"), *words],
+    return subprocess.run(run_patiently("auto_sediment", *words),
                           capture_output=True, text=True, encoding="utf-8", **arguments)
 
 
@@ -599,6 +615,20 @@ class AtOnce(Stress):
             row, = memory.list()
         self.assertEqual(set(row.tags), told.tags)
         self.assertEqual(len(row.tags), 80)
+
+    def test_8_writers_get_their_turn_about_alike(self) -> None:
+        workers = [Worker("in_turn", self.root, seed, 30) for seed in range(8)]
+        for worker in workers:
+            worker.hear(1)
+        for worker in workers:
+            worker.go()
+        self.assertEqual("".join(worker.end() for worker in workers), "")
+        written = [[float(line["id"]) for line in worker.lines() if line["op"] == "wrote"]
+                   for worker in workers]
+        first_end = min(times[-1] for times in written)
+        counts = sorted(sum(moment <= first_end for moment in times) for times in written)
+        print(f"\n8 writers x 30, when the first had ended: {counts} writes")
+        self.assertGreater(counts[0], 15, "a writer was starved by the others")
 
     def test_two_threads_share_one_memory(self) -> None:
         self.share(lambda memory: (memory, memory))
@@ -651,7 +681,7 @@ class Waiting(hermes.LocalHashVectorizer):
 
     def embed(self, texts: list[str]) -> list[list[float]]:
         data = json.dumps(texts).encode()
-        with urllib.request.urlopen(self._url, data, timeout=60) as answer:
+        with urllib.request.urlopen(self._url, data, timeout=PATIENCE) as answer:
             return json.load(answer)
 
     def embed_query(self, text: str) -> list[float]:
@@ -670,7 +700,7 @@ class Network(Stress):
             def do_POST(self) -> None:
                 texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 test.asked.set()
-                test.answer.wait(60)
+                test.answer.wait(PATIENCE)
                 body = json.dumps([[1.0] + [0.0] * 7 for _ in texts]).encode()
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(body)))
@@ -690,7 +720,7 @@ class Network(Stress):
         thread = threading.Thread(target=action)
         thread.start()
         try:
-            self.assertTrue(self.asked.wait(60), "the server was never asked")
+            self.assertTrue(self.asked.wait(PATIENCE), "the server was never asked")
             worker = Worker("remember", self.root, 7, 2)
             worker.hear(1)
             worker.go()
@@ -732,7 +762,7 @@ class Network(Stress):
         thread = threading.Thread(target=memory.recall, args=("anything",))
         thread.start()
         try:
-            self.assertTrue(self.asked.wait(60))
+            self.assertTrue(self.asked.wait(PATIENCE))
             with memory.batch():                   # a batch embeds after its end
                 result = memory.remember("written by the other thread")
                 self.assertFalse(self.answer.is_set())
@@ -762,7 +792,7 @@ def mounted(folder: Path, size: str) -> Iterator[bool]:
 
 
 def command_line(*words: str, **arguments) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, str(HERE / "hermes_lite.py"), *words],
+    return subprocess.run(run_patiently("hermes_lite", *words),
                           capture_output=True, text=True, encoding="utf-8", **arguments)
 
 
@@ -965,8 +995,8 @@ class Sediment(Stress):
     def start(self, log: Path) -> subprocess.Popen:
         """Start a run that takes long, and wait until it has stored its first piece."""
         process = subprocess.Popen(
-            [sys.executable, str(HERE / "auto_sediment.py"), "--session", str(log), "--apply",
-             "--max-chars", "100", "--root", str(self.root)],
+            run_patiently("auto_sediment", "--session", str(log), "--apply",
+                          "--max-chars", "100", "--root", str(self.root)),
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
@@ -1004,9 +1034,9 @@ class Sediment(Stress):
         log = write_log(self.folder / "sessions", ["gamma"], 60 if FULL else 25)
         source = random.Random(3)
         for _ in range(10 if FULL else 3):
-            with subprocess.Popen([sys.executable, str(HERE / "auto_sediment.py"), "--session",
-                                   str(log), "--apply", "--max-chars", "100", "--root",
-                                   str(self.root)], stdout=subprocess.DEVNULL) as process:
+            with subprocess.Popen(run_patiently(
+                    "auto_sediment", "--session", str(log), "--apply", "--max-chars", "100",
+                    "--root", str(self.root)), stdout=subprocess.DEVNULL) as process:
                 time.sleep(0.1 + source.random() * 0.4)
                 process.kill()
         for _ in range(2):

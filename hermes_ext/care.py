@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import stat
 import types
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -174,15 +175,24 @@ def _loose(root: Path) -> list[Path]:
     """Return files and folders that others may read; an empty file tells nothing."""
     if os.name != "posix":
         return []
-    paths = [root, *sorted(root.rglob("*"))]       # config.yaml is a person's, with no secret
-    return [p for p in paths if not p.is_symlink() and p.stat().st_mode & 0o077
-            and p != root / "config.yaml"
-            and (p.is_dir() or p.stat().st_size)]
+    loose = []
+    for path in [root, *sorted(root.rglob("*"))]:
+        if path == root / "config.yaml":           # a person's own, with no secret in it
+            continue
+        with contextlib.suppress(FileNotFoundError):           # another process removed it
+            status = path.lstat()
+            is_file = stat.S_ISREG(status.st_mode)
+            is_open = status.st_mode & 0o077 and not stat.S_ISLNK(status.st_mode)
+            if is_open and (status.st_size or not is_file):
+                loose.append(path)
+    return loose
 
 
 def _check_disk(root: Path) -> Check:
-    free = shutil.disk_usage(root).free
-    size = sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
+    free, size = shutil.disk_usage(root).free, 0
+    for path in root.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):           # another process removed it
+            size += path.stat().st_size if path.is_file() else 0
     state = "fail" if free < size + 1_000_000 else "warn" if free < 3 * size + 50_000_000 else "ok"
     return Check("disk", state, f"{free:,} bytes are free, the store has {size:,}")
 
