@@ -70,11 +70,12 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import Field, dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from itertools import accumulate, islice
 from operator import add
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeVar
+from typing import IO, TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, Protocol, TypeVar
 
 if TYPE_CHECKING:
     import argparse
@@ -175,7 +176,7 @@ CATEGORIES = ("preference", "decision", "config", "project",
 def plain(value: object) -> object:
     """Return *value* in JSON's own types: records become dicts, tuples lists, NaN None."""
     if isinstance(value, _Record):
-        return {key: plain(getattr(value, key)) for key in value.keys()}
+        return {key: plain(item) for key, item in value.entry().items()}
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -185,101 +186,41 @@ def plain(value: object) -> object:
     return str(value) if isinstance(value, os.PathLike) else value
 
 
-class _Frozen:
-    """What `record` gives a class: equality, hash, repr, copies; it never changes."""
-    __slots__ = ()
+class _Record:
+    """A frozen dataclass that also reads like a mapping in JSON's types.
 
-    def __setattr__(self, name: str, value: object) -> None:
-        from dataclasses import FrozenInstanceError
-        raise FrozenInstanceError(f"{type(self).__name__} is frozen; use replace")
-
-    def __delattr__(self, name: str) -> None:
-        self.__setattr__(name, None)
-
-    def _values(self) -> tuple[object, ...]:
-        return tuple(getattr(self, name) for name in self._names)
-
-    def __eq__(self, other: object) -> bool:
-        return self._values() == other._values() if type(other) is type(self) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self._values())
-
-    def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._names)
-        return f"{type(self).__qualname__}({shown})"
-
-    def __reduce__(self) -> tuple:
-        return type(self), self._values()
-
-    def __replace__(self, **changes: object) -> object:
-        return replace(self, **changes)
-
-
-class _Fields:
-    """What `dataclasses` knows of a class, made when somebody asks for it."""
-
-    def __init__(self, name: str, given: Mapping[str, object]) -> None:
-        self.name, self.given = name, given
-
-    def __get__(self, one: object, owner: type) -> object:
-        import dataclasses
-        rows = [(name, owner.__annotations__[name], *(
-            [dataclasses.field(default_factory=value) if isinstance(value, type) else value]
-            if (value := self.given.get(name, _Fields)) is not _Fields else []))
-                for name in owner._names]
-        made = dataclasses.make_dataclass(owner.__name__, rows, frozen=True)
-        return getattr(made, self.name)
-
-
-def record(cls: type[T]) -> type[T]:
-    """Make a frozen dataclass with slots of a child of `_Frozen`, and fast.
-
-    A default that is a type is called for each new record. The module `dataclasses` takes its
-    fields and replaces as of its own; loading and using it costs 15 ms at every start.
+    `r.id`, `r["id"]`, `"id" in r`, `list(r)`, `dict(r)`. The keys are those of `entry`, in its
+    order; a property is found by its name too, though it is no key.
     """
-    names = tuple(cls.__annotations__)
-    given = {name: cls.__dict__[name] for name in names if name in cls.__dict__}
-    space = {name: value for name, value in cls.__dict__.items()
-             if name not in (*names, "__dict__", "__weakref__")}
-    known = {"_set": object.__setattr__, "_given": given, "_new": object()}
-    words = (name if name not in given else f"{name}=_new" if isinstance(given[name], type) else
-             f"{name}=_given[{name!r}]" for name in names)
-    lines = (f" _set(self, {name!r}, {name})" if not isinstance(given.get(name), type) else
-             f" _set(self, {name!r}, _given[{name!r}]() if {name} is _new else {name})"
-             for name in names)
-    exec(f"def __init__(self, {', '.join(words)}):\n" + "\n".join(lines), known)
-    known["__init__"].__annotations__ = dict(cls.__annotations__)
-    made = type(cls)(cls.__name__, cls.__bases__, {
-        **space, "__slots__": names, "__match_args__": names, "_names": names,
-        "__init__": known["__init__"],
-        "__dataclass_fields__": _Fields("__dataclass_fields__", given),
-        "__dataclass_params__": _Fields("__dataclass_params__", given)})
-    return made
-
-
-def replace(one: T, **changes: object) -> T:
-    """Return a copy of a record in which these fields are others."""
-    return type(one)(**{**{name: getattr(one, name) for name in one._names}, **changes})
-
-
-class _Record(_Frozen):
-    """Lets a dataclass read like a mapping in JSON's types: r["id"], dict(r), json of it."""
     __slots__ = ()
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    def entry(self) -> dict[str, object]:
+        """Return the fields by name, as they are."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     def keys(self) -> tuple[str, ...]:
-        return getattr(self, "_names", None) or tuple(self.__dataclass_fields__)
+        return tuple(self.entry())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.entry() or self._is_property(key)
 
     def __getitem__(self, key: str) -> object:
-        if not isinstance(key, str) or key.startswith("_") or not hasattr(self, key):
-            raise KeyError(key)
-        return plain(getattr(self, key))
+        if self._is_property(key):
+            return plain(getattr(self, key))
+        return plain(self.entry()[key])
 
     def get(self, key: str, default: object = None) -> object:
-        return self[key] if key in self.keys() else default
+        return self[key] if key in self else default
+
+    def _is_property(self, key: object) -> bool:
+        return isinstance(key, str) and isinstance(getattr(type(self), key, None), property)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Memory(_Record):
     """One remembered text. `content` is redacted; times are ISO 8601 strings, UTC when ours.
 
@@ -303,14 +244,8 @@ class Memory(_Record):
     expires_at: str | None = None
     status: str | None = None
     supersedes: str | None = None
-    meta: Mapping[str, object] = dict
-    extra: Mapping[str, object] = dict
-
-    def keys(self) -> tuple[str, ...]:
-        return tuple(self.entry())
-
-    def __getitem__(self, key: str) -> object:
-        return self.entry()[key]
+    meta: Mapping[str, object] = field(default_factory=dict)
+    extra: Mapping[str, object] = field(default_factory=dict)
 
     def entry(self) -> dict[str, object]:
         """Return the entry of index.json: the plain schema, then what is set beyond it."""
@@ -356,7 +291,7 @@ _SCHEMA: dict[str, tuple[type, ...]] = {
 _OPTIONAL = ("tags", "agent", "expires_at", "status", "supersedes", "meta")
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Draft(_Record):
     """A memory on its way in: redacted, not yet compared, without an id.
 
@@ -372,13 +307,13 @@ class Draft(_Record):
     tags: tuple[str, ...] = ()
     agent: str | None = None
     expires_at: str | None = None
-    meta: Mapping[str, object] = dict
+    meta: Mapping[str, object] = field(default_factory=dict)
     deliberate: bool = True
     position: str | None = None
     created_at: str | None = None
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Conflict(_Record):
     """An older memory that says something else; `type` is 'assertion' or 'value'."""
     memory_id: str
@@ -387,7 +322,7 @@ class Conflict(_Record):
     content: str
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Remembered(_Record):
     """What became of a text: a new memory, or merged into the one with this id."""
     id: str
@@ -402,7 +337,7 @@ class Remembered(_Record):
         return not self.created
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Hit(_Record):
     """One answer. `score` is for people: BM25, or 3 x cosine where no word matched.
 
@@ -413,7 +348,7 @@ class Hit(_Record):
     kw_score: float
     vec_score: float
     score: float
-    why: Mapping[str, object] = dict
+    why: Mapping[str, object] = field(default_factory=dict)
     confidence: float = 0.0
 
     @property
@@ -425,7 +360,7 @@ class Hit(_Record):
         return self.memory.content
 
 
-class Hits(list):
+class Hits(list[Hit]):
     """A list of Hit, best first; `degraded` names every arm that could not answer, and why."""
 
     def __init__(self, hits: Iterable[Hit] = (), degraded: Iterable[str] = ()) -> None:
@@ -433,7 +368,7 @@ class Hits(list):
         self.degraded = tuple(degraded)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Fact(_Record):
     """One thing worth keeping that a digester found: "label: value"."""
     content: str
@@ -441,7 +376,7 @@ class Fact(_Record):
     importance: int = 5
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Digest(_Record):
     """What a digest found, and what became of it; `results` is empty for a preview.
 
@@ -456,7 +391,7 @@ class Digest(_Record):
     usage: Mapping[str, object] | None = None
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Expired(_Record):
     """One memory that prune takes, and the reason."""
     id: str
@@ -464,7 +399,7 @@ class Expired(_Record):
     content: str
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Pruned(_Record):
     """What prune took (or would take): counts by reason, and memories of unknown age."""
     expired: tuple[Expired, ...]
@@ -474,7 +409,7 @@ class Pruned(_Record):
     dry_run: bool = False
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Event(_Record):
     """One act on a memory, as `observe` gets it: what was done, to which ids, on whose behalf.
 
@@ -489,7 +424,7 @@ class Event(_Record):
     why: str | None = None
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Forgotten(_Record):
     """A memory that is gone, and the backups in which older copies of it still lie."""
     id: str
@@ -497,7 +432,7 @@ class Forgotten(_Record):
     warnings: tuple[str, ...] = ()
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Room(_Record):
     """A room: how long unused memories stay in it, and how many it holds."""
     name: str
@@ -7078,8 +7013,8 @@ class Extension(Protocol):
     name: str
 
 
-@record
-class Param(_Frozen):
+@dataclass(frozen=True, slots=True)
+class Param:
     """One parameter of an operation; *least* and *most* bound a whole number."""
     name: str
     kind: type
@@ -7092,8 +7027,8 @@ class Param(_Frozen):
     repeated: bool = False
 
 
-@record
-class Operation(_Frozen):
+@dataclass(frozen=True, slots=True)
+class Operation:
     """One thing the memory does; the command line, HTTP and MCP are made from these.
 
     `handler(memory, **params)` returns records, mappings or lists; `show` turns that into

@@ -420,6 +420,41 @@ class Records(unittest.TestCase):
             memory.content = "other"
         self.assertTrue(h.Remembered("a", False, "events").merged)
 
+    def test_records_support_in_and_iteration_over_their_keys(self):
+        memory = Memory("mem_1", "text", tags=("a",))
+        self.assertEqual(list(memory), [*SCHEMA, "tags"])
+        self.assertTrue("id" in memory and "tags" in memory)
+        self.assertFalse("agent" in memory or "nothing" in memory or 1 in memory)
+        hit = h.Hit(memory, 1.0, 0.5, 1.0)
+        self.assertEqual(list(hit), ["memory", "kw_score", "vec_score", "score", "why",
+                                     "confidence"])
+        self.assertEqual((hit["id"], "id" in hit, hit.get("content")), ("mem_1", True, "text"))
+        self.assertEqual(list(h.Fact("c")), list(dict(h.Fact("c"))))
+
+    def test_unknown_fields_are_read_and_written_like_the_known_ones(self):
+        memory = Memory.from_entry(entry(title="Later", later={"deep": [1, math.nan]}))
+        self.assertEqual((memory["title"], "title" in memory), ("Later", True))
+        self.assertEqual(dict(memory)["later"], {"deep": [1, None]})
+        self.assertEqual(json.loads(json.dumps(dict(h.Hit(memory, 1.0, 0.0, 1.0))))[
+            "memory"]["title"], "Later")
+        changed = dataclasses.replace(memory, importance=9)
+        self.assertEqual(changed.entry(), {**memory.entry(), "importance": 9})
+
+    def test_replace_costs_little_more_than_making_the_record(self):
+        memory = Memory("mem_1", "text", tags=("a",), meta={"x": 1})
+        names = [field.name for field in dataclasses.fields(Memory)]
+
+        def seconds(act: Callable[[], object]) -> float:
+            begun = time.process_time()
+            for _ in range(50):
+                act()
+            return time.process_time() - begun
+        ratios = []
+        for _ in range(5):
+            made = seconds(lambda: Memory(**{name: getattr(memory, name) for name in names}))
+            ratios.append(seconds(lambda: dataclasses.replace(memory, importance=9)) / made)
+        self.assertLess(min(ratios), 20)
+
     def test_records_are_dataclasses_to_dataclasses(self):
         memory = Memory("mem_1", "text", tags=("a",), meta={"x": 1})
         names = [field.name for field in dataclasses.fields(memory)]

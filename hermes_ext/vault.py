@@ -46,11 +46,12 @@ import time
 import zlib
 from array import array
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from hermes_lite import (FileStore, HermesError, HermesLite, Memory, Operation, Param, Refused,
                          StorageError, UsageError, _Record, _visible, from_json, is_safe_id,
-                         new_id, parse_time, read_markdown, record, replace, seal, to_json,
+                         new_id, parse_time, read_markdown, replace, seal, to_json,
                          to_markdown, write_atomic)
 
 __all__ = ["Change", "OPERATIONS", "Synced", "sync", "take_over"]
@@ -60,7 +61,7 @@ _APART = ("vault", "init", "version", "doctor", "repair", "backup", "restore", "
           "encrypt", "reindex")                    # commands that see the files as they are
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Change(_Record):
     """What became of one file; `what` is a word of this module's first page, or `written`."""
     file: str
@@ -69,7 +70,7 @@ class Change(_Record):
     detail: str = ""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Synced(_Record):
     """What a look at the folder found; with `dry_run` nothing of it was done."""
     files: int
