@@ -886,7 +886,7 @@ gap = (?:[ \t]{1,4}|[ \t]{0,4}\r?\n[ \t]{0,8})(?:(?:bearer|basic)\s)?|(?<=[\u4e0
 unlike = count|length|policy|limit|budget|usage|expir|number|size|rule|manager|长度|时间|有效期|次数|数量|日期
     |版本|强度|位数|策略|规则|用量|上限|预算|错误|消耗
 quote = \\*[\"'`]|\*\*
-quote_or_line = \\*[\"'`]|\*\*|\n
+quote_or_line = (?<!\\)\\*[\"'`]|\*\*|\n
 line = [^\n]*
 bare = (?:[^\s\"'`<，。；、！？（）】》\u4e00-\u9fff\x00\\,;&]|<(?!/)|\\(?!\\{0,9}[nr\"'])
     |[\"'`](?![\s,;:)\]}>.]|$)
@@ -896,7 +896,7 @@ spaced = (?:[a-z0-9]{4}[ -]){3,7}[a-z0-9]{4}(?![\w-])|[a-z]{3,9}(?: [a-z]{3,9}){
 han = [\u4e00-\u9fff]{4,12}(?=[\s，。；！,;.]|$)
     |[\u4e00-\u9fff]{2,12}(?=[A-Za-z_]{0,20}\d)[\w!@#$%&*]{2,24}(?=[\s，。；！,;.]|$)
 # Values that name, describe or stand for a secret without being one (in lower case).
-void = [\W_]*$|x{4,}$|[<\[{][^<>{}\[\]]*[>\]}]$|[<\[{]{2}|\$[{(]|\$[a-z_]+(?:$|\[|->)|%\w+%$
+void = [\W_]*$|x{4,}$|[<\[{][^<>{}\[\]]*[>\]}]$|[<\[{]{2}|\$[{(]|\$(?:[a-z_]+|\d)(?:$|\[|->)|%\w+%$
     |![a-z]+$|(?:[a-z_\- ]*[_\- ])?your[_\- ]|my[_-](?:secret|token|api|pass)|[a-z_\-]+_here$
     |[a-z_$]+(?:(?:\.|::|->|\?\.)[a-z_$]+)+$|[a-z_][a-z_.]*(?:\(|\[["'a-z\d])|(?:new|await)\s
     |[a-z_]*(?:passwor[dt]|passwd|pwd|token|secret|_key|apikey)[a-z_]*$|[a-z]:\\
@@ -910,7 +910,17 @@ void = [\W_]*$|x{4,}$|[<\[{][^<>{}\[\]]*[>\]}]$|[<\[{]{2}|\$[{(]|\$[a-z_]+(?:$|\
     |ipv|http|tls|pkcs|rfc|iso|gpt|argon|web|pbkdf|p|k|x|fido|ecdsa|scrypt)[-_ ]?\d{1,4}[a-z]{0,2}$
 ui_words = enter|please|required|must|should|invalid|your|\bthe\b|\bis\b|\bnot\b|passw|key
 prose = [ \t]+[\w(]|[ \t]*[\u4e00-\u9fff]
-state = .*(?:e[dnr]|ing|[ai]ble|ory|al|[ae]nt|ive|ful|less|ous|ic|ly|et|ig|lich|bar|isch|los)$
+# What is said of a password in prose ("is X"): English participles and adjectives; German ones,
+# which a noun's capital letter tells apart.
+state = .*[aeiou].*(?:ed|ing)$|.*(?:[ai]ble|ory|ive|ful|less|ous)$
+german = \b(?:ist|lautet|war|hei(?:ß|ss)t|bleibt|wurde|wird)\b
+state_de = .*(?:ig|lich|bar|isch|los|t|en)$
+# Common nouns behind "password", "token", "key" or "secret": the word is half of a compound.
+compound = .*(?:ing|ed|ion|ment|ness|ity|ance|ence|ship|ung|able|(?:[aeiou]l|[bcentsu])ly)$
+clause_end = [ \t]{0,4}(?:$|[\r\n,.;!?，。；！？)）])
+clause_start = (?:^|[\n,;:，；：])[ \t]{0,8}$
+bearer_word = (?:authenti|authori[sz]|credential|certificat|instrument|securit|document|middleware
+    |verif|valid|challeng|transport|manag|generat|parti|handler|interceptor|placeholder)
 link = \s(?:as|is|als|ist|=)\s|作为|当作?|做|设为|设成|就?是|→|[\"']\s?[!=]==?\s?
 link_value = [\"'](?P<quoted>[^\"'\n\x00]{3,99})[\"']\s?[!=]==?\s?$|
     (?P<bare>[^\s\"'`,:()\x00，。；：\u3001-\u9fff]{5,99})[\"'`]?\s?$
@@ -919,7 +929,7 @@ link_rest = (?:[\u4e00-\u9fff]{0,8}|(?:[a-z0-9_.\-]{1,20}[ -]?){0,4})$
 shape = sk-[A-Za-z0-9_\-]{8,}|gh[a-z]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|gl[a-z]{2,10}-[\w\-]{16,}
     |A(?:KIA|SIA|BIA|CCA|3T[A-Z0-9])[A-Z0-9]{16}|AIza[\w\-]{20,}|ya29\.[\w.\-]{20,}|xox[a-z]
     (?:\.xox[a-z])?-[\w\-/+.]{10,}|xapp-[\w\-/+]{10,}|SG\.[\w\-.]{32,}|eyJ[\w\-]{8,}
-    (?:\.[\w\-+/=]{8,}){1,2}|LTAI[A-Za-z0-9]{12,24}|AKID[A-Za-z0-9]{13,40}|[srp]k_(?:live
+    (?:\.[\w\-+/=]{8,}){0,2}|LTAI[A-Za-z0-9]{12,24}|AKID[A-Za-z0-9]{13,40}|[srp]k_(?:live
     |test)_\w{10,}|npm_[A-Za-z0-9]{20,}|pypi-[\w\-]{20,}|hf_[A-Za-z0-9]{20,}
     |\d{8,10}:[A-Za-z0-9_\-]{34,36}|\$(?:\d[abxy]?|y|argon2id?|apr1)\$[\w./$+,=\-]{16,}
     |AGE-SECRET-KEY-1[A-Z0-9]{20,}|[MNO][\w\-]{23,27}\.[\w\-]{6}\.[\w\-]{27,}|tskey-[\w\-]{15,}
@@ -975,7 +985,7 @@ head = public primary foreign sort partition cache hot short row idempotency max
 value = null none nil true false undefined unset empty required optional str string text bool
     boolean number int integer float bytes any object hidden masked redacted placeholder example
     changeme todo tbd n/a key bearer basic self this expired invalid wrong missing incorrect falsch
-    leer siehe see policy manager reset login hash oauth jwt vault bcrypt env file prompt yes no
+    leer siehe see policy reset hash oauth jwt vault bcrypt env file prompt yes no
     not the a an is und and or oder in on for von at
 state = wrong weak strong correct safe secure long short blank gone lost old new here there below
     above unknown public private secret fine ok okay good bad simple easy hard same enough unique
@@ -984,7 +994,30 @@ state = wrong weak strong correct safe secure long short blank gone lost old new
     schlecht gut egal meins kennwort avoid valid active done nein ja folgt unbekannt erledigt keine
     keiner keins docs
     bitte none same tbd later später fehlt läuft bcrypt argon2 keyring weekly monthly
-function = is was are be been has have must should may can will not no never the a an of to in on
+    stored encrypted hashed updated changed rotated removed deleted disabled enabled needed
+    pending rejected accepted revoked forgotten broken stolen leaked compromised protected random
+    unchanged different identical mandatory confidential visible open taken given hidden written
+    longer shorter stronger weaker better safer newer older easier harder never another under over
+    critical final essential essentially equal alphanumeric numeric static dynamic generic automatic
+    present absent consistent daily yearly likely early only currently now generated sensitive
+    blocked cached derived strongly weakly read-only plaintext plain free full default invisible yours ours mine
+    abgelaufen geändert gesetzt gelöscht vergessen ungültig gültig erforderlich gespeichert
+    hinterlegt verschlüsselt gesperrt notwendig optional pflicht vertraulich standard klartext
+    deaktiviert aktiviert zurückgesetzt ausstehend wie wechselt immer stets
+compound = file files command commands entry database db binary utility tool line lines root
+    reset resets policy manager managers field fields prompt prompts rotation hash hashes strength
+    length change changes box dialog page form input inputs hint recovery rule rules check checks
+    store safe vault generator expiry expiration authentication auth login logins screen step error
+    errors attempt attempts list lists history cracker cracking guessing reuse sharing protection
+    requirement requirements format type types value values name names id count counts limit limits
+    budget usage bucket ring economy stream cost costs price prices refresh exchange endpoint
+    server service scheme store stores storage key keys access santa sauce ingredient weapon agent
+    agents service services society garden admirer life meeting meetings door ballot scanning
+    scanner leak leaks management handling today tomorrow yesterday again twice back away anymore
+    either too here there now then once also soon please only alone together online
+    vergessen ändern zurücksetzen eingeben falsch setzen speichern prüfen merken verloren geändert
+    abgelaufen teilen per mail
+function = return raise throw break continue is was are be been has have must should may can will not no never the a an of to in on
     at by for
     with from as and or but if then when than that this these those it its you your my our we they
     please
@@ -1017,6 +1050,8 @@ _ASK_HAN = frozenset("请不必须未忘错重见看问第至少于默位长")
 _UNSEEN = re.compile("[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
 _PERSONAL = ("id_number", "bank_card", "phone")
 _SHORT = ("pass", "pw", "psk")
+# Labels of several things at once, or of none: a colon after them introduces a sentence.
+_COLLECTIVE = ("pass", "credential", "creds", "zugangsdaten", "authorization", "geheimnis", "凭证", "凭据")
 
 
 @functools.cache
@@ -1215,6 +1250,8 @@ def _shaped(s: str, text: str) -> Iterator[_Span]:
     """Keys known by their shape; a full-width digit before one is no part of it, ASCII is."""
     for m in _rx("shape").finditer(s):
         before = text[m.start() - 1:m.start()]
+        if m[0].startswith("eyJ") and "." not in m[0]:    # half a token: matched to skip it whole
+            continue
         if not (before.isascii() and (before.isalnum() or before == "_")) and _is_key(m[0]):
             yield _Span(*m.span(), "token" if m[0][:3] in ("eyJ", "xox") else "api_key")
     for m in _rx("word_run").finditer(text):
@@ -1232,10 +1269,11 @@ def _is_file(text: str, end: int) -> bool:
 
 def _is_key(key: str) -> bool:
     tail = key[3:]
+    if key[:3] == "sk-":    # words joined by hyphens are no key: sk-learn-contrib
+        words = "-" in tail.strip("-") and tail.islower() and not any(map(str.isdigit, tail))
+        return not words and bool(tail.lower().strip("x-_."))
     if len(set(tail)) < 5:
         return False
-    if key[:3] == "sk-":
-        return any(map(str.isdigit, tail)) or "-" not in tail.strip("-")
     return key[2] != "_" or key[1] == "k" or _is_random(tail)
 
 
@@ -1261,8 +1299,12 @@ def _is_random(value: str) -> bool:
 
 
 def _is_void(value: str) -> bool:
+    if len(value) > 256:
+        return False
     low = value.lower()
-    return low in _words("value") or _rx("void").match(low) is not None
+    bare = low.strip("()[]<>")
+    return low in _words("value") or _rx("void").match(low) is not None or (
+        bare != low and (bare in _words("value") or bare in _words("state")))
 
 
 def _in_urls(s: str) -> Iterator[_Span]:
@@ -1282,7 +1324,7 @@ def _in_options(s: str, low: str) -> Iterator[_Span]:
         value = s[start:m.end(kind)].rstrip("\\")    # it escapes the quote behind
         span = start, start + len(value)
         if kind == "basic" and ":" in _decoded(value) or (
-                kind == "bearer" and re.search(r"\d|[a-z][A-Z]|[A-Z]{2}", value)):
+                kind == "bearer" and not _rx("bearer_word").match(value.lower())):
             yield _Span(m.start(), span[1], "token")
         elif kind in ("hook", "sig") and re.search(r"\d", value):
             yield _Span(*span, "token")
@@ -1372,18 +1414,47 @@ def _after_label(s: str, low: str, m: re.Match[str]) -> _Span | None:
         sure = kind if clear or words in ("", "s") else "weak"
         if m[0] in _SHORT and (clear or (mode == "copula" and m[0] != "pass")):
             sure = "password"
-        if span := _value(s, sep, sure, "strict" if clear else mode, zh=zh, flag=flag):
+        if span := _value(s, sep, sure, "strict" if clear else mode, zh=zh, flag=flag,
+                          plural=words == "s", near=m[0] not in _COLLECTIVE):
             if who and who["prep"] and span.end <= who.end("who") and (
                     not _is_mixed(s[span.start:span.end])):
                 return None    # it is whose the secret is
             return span
+        if mode == "gap" and (span := _beside(s, m, sep, zh)):
+            return span
     return None
+
+
+def _beside(s: str, m: re.Match[str], sep: re.Match[str], zh: bool) -> _Span | None:
+    """A word that closes the clause behind a label: passwd WORD, 密码 WORD, api_key WORD.
+
+    After 密码 anything is the value. After "password" a compound may follow (password reset), and
+    "token" and "secret" are ordinary words unless they start the clause.
+    """
+    start, end, _ = _bounds(s, sep.end(), str(m.lastgroup), "gap")
+    value, label = s[start:end], m[0]
+    low = value.lower()
+    if not value or not value.isascii() or "\n" in sep[0] or not re.search(r"\w", value) or (
+            _is_void(value) or low in _words("state")
+            or not _rx("clause_end").match(s[end:end + 8])):
+        return None
+    if zh:
+        return None if m.lastgroup == "code" else _Span(start, end, "")
+    if not value.isalnum() or m.lastgroup in ("weak", "code") or (
+            low in _words("function") | _words("compound") or _rx("compound").match(low)):
+        return None
+    german = label in ("passwort", "kennwort")
+    clear = m.lastgroup == "password" and (value[0].isupper() or not german)
+    starts = _rx("clause_start").search(s[max(0, m.start() - 10):m.start()])
+    clear = clear or "_" in label or (starts and low == value and "key" not in label)
+    return _Span(start, end, "") if clear else None
 
 
 def _of_someone(s: str, who: re.Match[str], kind: str) -> _Span | None:
     """The value after a label and its qualifier, as in "Passwort von Anna: X"."""
     if kind == "password":
-        return _value(s, who, kind, "strict" if who["colon"] else "copula", zh=False, flag=False)
+        return _value(s, who, kind, "strict" if who["colon"] else "copula", zh=False, flag=False,
+                      near=False)
     start, end, _ = _bounds(s, who.end(), kind, "strict")
     value = re.sub(r"\d", "", s[start:end])
     return _Span(start, end, "") if _is_scrambled(value) else None
@@ -1456,7 +1527,7 @@ def _in_tables(s: str, low: str) -> Iterator[_Span]:
 
 
 def _value(s: str, sep: re.Match[str], kind: str, mode: str, *,
-           zh: bool, flag: bool) -> _Span | None:
+           zh: bool, flag: bool, plural: bool = False, near: bool = True) -> _Span | None:
     start, end, quoted = _bounds(s, sep.end(), kind, mode)
     close = sep.groupdict().get("close") or ""
     if close and not quoted:    # in JSON what is not quoted is a number, a word or a structure
@@ -1471,7 +1542,11 @@ def _value(s: str, sep: re.Match[str], kind: str, mode: str, *,
     cell = "|" in sep[0] and "||" not in sep[0]    # of a table: only what looks like a secret
     if not _is_secret(value, kind, mode, quoted=quoted and not cell) and not (
             kind == "password" and _is_scrambled(value)):
-        if cell or not closed or not _is_secret_word(value, kind, mode, zh=zh, assigned=assigned):
+        counted = plural and value.isdigit()
+        said = near and not after.startswith((":", "=")) and _is_said(value, kind, sep[0], mode, closed)
+        if cell or counted or not said and not (
+                closed and _is_secret_word(value, kind, mode, zh=zh, assigned=assigned,
+                                           german=_rx("german").search(sep[0]) is not None)):
             return None
     number = not quoted and re.fullmatch(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?", value)
     return _Span(start, end, "", close if number else "")
@@ -1487,7 +1562,9 @@ def _bounds(s: str, at: int, kind: str, mode: str) -> tuple[int, int, bool]:
     clear = mode in ("strict", "copula")
     if clear and kind != "weak" and (m := _rx("spaced").match(s, at)):
         return at, m.end(), True
-    m = _rx("bare").match(s, at)
+    m = _rx("bare").match(s, at, at + 256)
+    if m and m.end() == at + 256 and (kind != "weak" or _is_random(m[0])):
+        m = _rx("bare").match(s, at)
     if not m:
         m = _rx("han").match(s, at) if clear and kind == "password" else None
         busy = _ASK_HAN if m and re.search(r"\d", m[0]) else _BUSY_HAN
@@ -1555,14 +1632,40 @@ def _is_secret(value: str, kind: str, mode: str, *, quoted: bool) -> bool:
         digit or size >= 3 and plain and (own or " " not in value))
 
 
-def _is_secret_word(value: str, kind: str, mode: str, *, zh: bool, assigned: bool) -> bool:
+def _is_said(value: str, kind: str, lead: str, mode: str, closed: bool) -> bool:
+    """Whether the text says "this is the secret": by a colon, an equals sign, 是 or 为.
+
+    Then anything is one but a state (空, expired), a word that starts a sentence about passwords
+    (must, see), a type or another stand-in, and a short count behind token:.
+    """
+    if mode == "strict":
+        assigned = lead.rstrip().endswith("=")
+    elif mode == "copula" and not lead.isascii():
+        assigned = False
+    else:
+        return False
+    if kind == "weak" or " " in value or not re.search(r"\w", value) or "==" in lead:
+        return False
+    if kind == "code" and not (closed and value.isalpha() and len(value) > 3):
+        return False
+    if kind == "token" and value.isdigit() and not assigned:
+        return False
+    low = value.lower().strip("()[]*_-.:!?")
+    if low in _words("state") or low in _words("value") or _BUSY_HAN.intersection(value):
+        return False
+    return closed or low not in _words("function")
+
+
+def _is_secret_word(value: str, kind: str, mode: str, *, zh: bool, assigned: bool,
+                    german: bool = False) -> bool:
     """A mere word that closes its clause is a secret unless it describes one (expired, falsch)."""
     low = value.lower()
     if kind in ("weak", "code") or len(value) < 3 or " " in value:
         return False
     if _is_mixed(value) and mode != "strict":
         return False
-    if not assigned and (low in _words("state") or _rx("state").match(low)):
+    if not assigned and (low in _words("state") or _rx("state").match(low)
+                         or (german and low == value and _rx("state_de").match(low))):
         return False
     if kind == "password" or (zh and len(value) >= 12):
         return mode in ("strict", "copula") or (zh and mode == "gap" and len(value) >= 4)

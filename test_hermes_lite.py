@@ -1064,6 +1064,29 @@ class MustHide(unittest.TestCase):
             self.hides(text.format(secret), secret)
         self.assertEqual(redact("密码是 xxx"), ("密码是 [已脱敏:password]", ("password",)))
 
+    def test_common_words_as_passwords_in_every_form_of_a_label(self) -> None:
+        words = ("summer tiger sunflower dragon master shadow hunter soccer pepper winter computer "
+                 "football crystal music flower silver butterfly elephant login queen x").split()
+        forms = ("密码是 {}", "密码：{}", "wifi密码是 {}", "口令为{}", "密码 {}", "passwd {}", "password {}",
+                 "password: {}", "passwd={}", "The WiFi password is {}", "the password is {}, ok?",
+                 "api_key={}", "api_key {}", "access-key: {}", "密钥为 {}", "token={}", "secret: {}",
+                 "授权码是 {}", "Passwort: {}", "Das Passwort lautet {}.")
+        for form in forms:
+            said = re.search(r"[:：=是为]", form) is not None
+            for word in words if said else words[:17]:
+                if "lautet" in form:
+                    word = word.title()
+                with self.subTest(form=form, word=word):
+                    out, labels = redact(form.format(word))
+                    self.assertEqual(out, form.format(f"[已脱敏:{labels[0]}]" if labels else ""))
+
+    def test_the_five_base_patterns_hold_for_short_values(self) -> None:
+        for text in ("password=x", "密码：x", "token=abc", "secret=foo", "api_key=abc", "授权码是 ab12",
+                     "口令 x", "密码 x", "api_key abc", "token abc", "secret foo", "passwd x",
+                     "key " + "sk-" + "abcdefgh", "Bearer abcdefghij"):
+            with self.subTest(text):
+                self.hides(text, re.split(r"[ =：]", text)[-1])
+
     def test_one_group_hides_the_whole_match(self) -> None:
         tail = rand(self.rng, 24)
         self.assertEqual(redact("key sk-" + tail), ("key [已脱敏:api_key]", ("api_key",)))
@@ -1236,6 +1259,17 @@ class MustStay(unittest.TestCase):
                      *(fill(t, random.Random(5))[0] for t in ("commit {sha}", "{uuid}"))):
             self.stays(text)
 
+    def test_named_over_matches_of_the_base_patterns(self) -> None:
+        for text in ("密码：空", "密码是空的", "口令：未设置", "密码为必填项", "password: unset", "password: required",
+                     "Password: expired", "passwd: changed", "token: 500", "tokens: 12345",
+                     "the password is optional", "the token is valid", "password reset",
+                     "do a token refresh", "a secret garden", "Passwort: erforderlich",
+                     "Das Passwort ist gültig.", "passwd file", "Bearer authentication",
+                     "bearer certificates", "import sk-learn-contrib", "password: (none)",
+                     "password: must be changed", "password: at least 12 characters"):
+            with self.subTest(text):
+                self.stays(text)
+
     def test_br04_urls_without_credentials(self) -> None:
         for text in ("see http://host:8080/path, mail ops@corp.example",
                      "postgres://host/db?options=team@blue",
@@ -1303,10 +1337,26 @@ class RedactionCost(unittest.TestCase):
     def test_time_grows_with_length_only(self) -> None:
         for unit in ("a", "aB3", '"', "=", "password ", 'password="', "QWxhZGRpbjpvcGVu",
                      "-----BEGIN ", "://a:", "@", "密码是", "\\", "Secret",
+                     "eyJ", "eyJ-", "password->", 'password="\\\\',
                      "Passwort von a ", "passphrase is ab ", "密码（a）", "login bob / ",
                      "|password|b\n|--|--|\n|a1b2c3|x|\n",
                      "pass\u200bword: a1 "):
             self.assertLess(growth(redact, unit, 2_000), 4, unit)
+
+    def test_every_parser_is_linear_on_every_unit(self) -> None:
+        def markdown(text: str) -> None:
+            with contextlib.suppress(ValueError):
+                h.from_markdown("---\nid: x\n" + text + "\n---\n" + text)
+        parsers = (tokenize_terms, normalise, facts, h.conflict_queries, h.extract_entities,
+                   h.RuleDigester().digest, markdown, lambda text: h.span_of(text, NOON),
+                   h.phrases_of, h.identifiers, h.speakers_of, h.cues_of,
+                   lambda text: differs_in_fact(text, text[1:]),
+                   lambda text: find_conflicts(text, text[1:]))
+        for unit in ("a", "1.", "a-", '"', "(", "://", "我们决定", "stop using a ", "key: [", "\n",
+                     "I prefer ", "2026-08-"):
+            for number, parser in enumerate(parsers):
+                with self.subTest(parser=number, unit=unit):
+                    self.assertLess(growth(parser, unit, 400), 4)
 
 
 FIELD_NOTES = {
@@ -1659,7 +1709,6 @@ class Facts(unittest.TestCase):
         for act in (lambda text: differs_in_fact(text, text[:-4]),
                     lambda text: find_conflicts(text, "a " * len(text))):
             self.assertLess(growth(act, unit, 10_000), 4)
-
 
     def test_words_are_the_same_without_the_quick_look_for_n_t_and_s(self):
         short, owned = r"(?i)n['’]t\b|(?<=can)not\b", r"(?i)(?<=\w)['’](?:s|re|m)\b"
