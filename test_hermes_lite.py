@@ -3881,6 +3881,18 @@ class Damage(Case):
             "deep": b"[" * 100_000, "not text": b"\xff\xfe" * 50, "a string": b'"[]"',
             "one torn entry": b"\n".join([lines[0], lines[1][:40], *lines[2:]])}
 
+    def test_a_store_that_another_process_moved_is_not_recovered_from_backups(self) -> None:
+        memory = self.open()
+        memory.recall("lighthouse")
+        self.index.unlink()                        # as `migrate --to archive` ends
+        (self.root / "memory_archive.db").write_bytes(b"SQLite format 3")
+        for call in (lambda: memory.remember("The invoice goes to Berlin"), memory.list,
+                     lambda: memory.recall("lighthouse"), lambda: memory.forget(self.ids[0])):
+            with self.assertRaisesRegex(ConfigError, "open them again"):
+                call()
+        memory.close()
+        self.assertFalse(self.index.exists())
+
     def recover(self, damaged: bytes, left: set[str]) -> list[str]:
         """Damage the index, start, write a note, start again; return the notices."""
         self.index.write_bytes(damaged)

@@ -4,7 +4,8 @@
 
 `memory_archive.db` in the data root holds the records, the search indexes, the vectors and what
 was forgotten, with its key: copying this one file, while no process has it open, is a complete
-move.
+move. While one has, what it wrote in the last second may still be in `memory_archive.db-wal`, and
+a copy taken in the middle of a write is torn: `backup NAME.db` makes a whole one at any time.
 (Logs, states of jobs and `.personal_key` are other systems' files beside it, as with files.)
 A root with such a file and no index.json uses it; a new root does with `storage.backend: archive`
 in config.yaml. Answers, ranking and promises are those of the store of files:
@@ -15,7 +16,11 @@ in config.yaml. Answers, ranking and promises are those of the store of files:
     forgotten  deleted bytes are overwritten (secure_delete) and the log is emptied; a keyed hash
                stays. A reader that is busy then leaves its old pages in the log until it ends
     damage     a file that SQLite cannot read is set aside; records are read from its pages, from
-               a Markdown mirror or a daily backup in the same root, in this order
+               a Markdown mirror or a daily backup in the same root, in this order. So they are
+               where the file is missing or empty; what follows a damaged place in the log is
+               read, a log that belongs to another file is left out, and both are said
+    moves      a process that has the file open follows one that is put in its place, and writes
+               one that was deleted again; when the memories moved into files, it gets ConfigError
     backups    of up to 32 MB of records a copy is kept in backups/ on the first write of a day;
                above that use `backup`, or copy the file
 
@@ -33,19 +38,21 @@ import functools
 import json
 import os
 import sqlite3
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
 import hermes_lite as core
-from hermes_lite import (Config, ConfigError, FileStore, Memory, UsageError, from_json,
+from hermes_lite import (Config, ConfigError, DamagedData, FileStore, Memory, UsageError, from_json,
                          normalise, redact, to_json, utc_now)
 from hermes_ext.archive_file import ArchiveFile
-from hermes_ext.archive_parts import (CHUNK, FILE, Tombs, Vectors, connect, mended, uri_of, whole)
-from hermes_ext.archive_rescue import Rescue
+from hermes_ext.archive_parts import (CHUNK, FILE, Tombs, Vectors, connect, is_sound, mended,
+                                      uri_of, whole)
+from hermes_ext.archive_rescue import Rescue, facts, records, tombs
 from hermes_ext.archive_search import Graph, SearchTables
 
-__all__ = ["ArchiveStore", "FILE", "open_store"]
+__all__ = ["ArchiveStore", "FILE", "open_store", "read_copy"]
 
 _DAILY = 32_000_000                  # bytes of records; above, no copy is made by itself
 
@@ -56,10 +63,21 @@ def open_store(root: Path, config: Config, *,
     if config.env("HERMES_ENCRYPT").lower() in ("on", "1", "true"):
         raise ConfigError("the archive has no encryption and HERMES_ENCRYPT is on; unset it and "
                           "use an encrypted disk, or set storage.backend to files")
-    if not (root / FILE).exists() and (root / "index.json").exists():
+    if (root / "index.json").exists():
         raise ConfigError(f"storage.backend is archive and the memories of {root} are still in "
                           "files; run `migrate --to archive` to move them")
     return ArchiveStore(root, config, clock=clock)
+
+
+def read_copy(path: Path) -> tuple[dict[str, Memory], dict[str, dict[str, str]], str]:
+    """Return memories by id, tombstones and their key of a copy of an archive; change nothing.
+
+    DamagedData where the copy is not whole.
+    """
+    if not is_sound(path):
+        raise DamagedData(f"{path} is no whole copy of an archive; nothing was changed")
+    found = {memory.id: memory for memory in records(path)}
+    return found, tombs(path), facts(path).get("tomb_key", "")
 
 
 @functools.lru_cache(1_024)
@@ -87,6 +105,12 @@ class ArchiveStore(ArchiveFile, Rescue, Tombs, Vectors):
         self._connection: sqlite3.Connection | None = None
         self._pid = self._depth = self._reads = 0
         self._is_void = True                       # there is no file yet
+        self._file: tuple[int, int] | None = None  # which file the connection has open
+        self._is_told_empty = False                # nothing was found that could fill it
+        self._found: list[Memory] = []             # behind the damage of a log, not stored yet
+        self._has_lost = False                     # a log was damaged
+        self._is_due, self._due_pid = False, 0     # the log is brought into the file in a moment
+        self._timer: threading.Timer | None = None
         self._lock = core.FileLock(root / ".lock")
         self._kinds: set[str] = set()              # what the open transaction has done
         self._touches: list[tuple[Sequence[str], datetime]] = []

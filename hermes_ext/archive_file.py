@@ -7,19 +7,27 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
+import random
 import sqlite3
 import sys
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import hermes_lite as core
-from hermes_lite import ConfigError, Locked, StorageError, UsageError, make_folder
-from hermes_ext.archive_parts import FILE, connect, mended, uri_of
+from hermes_lite import (ConfigError, Locked, StorageError, UsageError, counted, make_folder,
+                         to_json)
+from hermes_ext import archive_log
+from hermes_ext.archive_parts import FILE, close_untouched, connect, mended, uri_of
+from hermes_ext.archive_rescue import records_behind
 from hermes_ext.archive_search import SCHEMA, TABLES
 
 __all__ = ["ArchiveFile"]
 
 _VERSION = 2
+_SOON = 0.5                          # seconds until a written log is brought into the file
 
 # memory: seq is the order of storing, doc the number in the search indexes, mark the digest of
 # its facts (a duplicate has the same; empty until the text is cut), entry the record as in
@@ -56,6 +64,7 @@ def _made(db: sqlite3.Connection) -> sqlite3.Connection:
         db.execute("INSERT INTO fact VALUES ('tomb_key', ?)", (os.urandom(32).hex(),))
     for statement in _TO_2 if version == 1 else ():
         db.execute(statement)
+    _raise_generation(db)
     db.execute(f"PRAGMA user_version={_VERSION}")
     db.execute("COMMIT")
     return db
@@ -66,6 +75,15 @@ _TO_2 = (*(f"DROP TABLE {name}" for name in (*TABLES, "state")
            if name not in ("dense", "spread")),
          *SCHEMA.split(";"),
          "UPDATE counts SET format='1', count=(SELECT count(*) FROM memory)")
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return what tells one file from another at the same path; None where there is none."""
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 class ArchiveFile:
@@ -79,20 +97,46 @@ class ArchiveFile:
             self._drop_connection()
             self._pid, self._is_void = os.getpid(), not self.path.exists()
             self._connection = self._open()
+            self._file = None if self._is_void else _identity(self.path)
+            if self._found and not self._depth and not self._reads:
+                with self.transaction():           # stores what was found
+                    pass
         return self._connection
 
     def _drop_connection(self) -> None:
         if self._connection is not None and self._pid == os.getpid():
-            self._connection.close()
+            if self._is_void or _identity(self.path) == self._file:
+                self._connection.close()
+            else:
+                close_untouched(self._connection)
         self._connection, self._hot = None, None
         self._search.forget()
 
     def _open(self) -> sqlite3.Connection:
         """Open the file; where there is none yet, an empty stand-in that nothing is written to."""
-        if self._is_void and not self._depth:
-            return _made(connect(":memory:"))
+        self._refuse_files()
         if (self.root / ".rescue/done").exists():
             self._rescue("a rescue was interrupted")
+        elif self._is_void and self._has_remains():
+            self._rescue("it is missing")
+        self._is_void = not self.path.exists()
+        if self._is_void and not self._depth:
+            return _made(connect(":memory:"))
+        try:
+            return self._open_file()
+        except sqlite3.DatabaseError as problem:
+            if not _is_damage(problem):
+                raise
+            self._rescue(str(problem))
+            return self._open_file()
+
+    def _refuse_files(self) -> None:
+        """ConfigError where the memories of this root are in files by now."""
+        if (self.root / "index.json").exists():
+            raise ConfigError(f"the memories of {self.root} are in files (index.json), moved by "
+                              "another process perhaps; nothing was written, open them again")
+
+    def _open_file(self) -> sqlite3.Connection:
         try:
             if self._is_void:
                 make_folder(self.root)
@@ -101,6 +145,7 @@ class ArchiveFile:
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
                 core._sync_folder(self.root)
                 self._is_void = False
+            self._check_log()
             return self._checked(connect(uri_of(self.path)))
         except sqlite3.OperationalError as problem:
             if "readonly" in str(problem) or "unable to open" in str(problem):
@@ -129,6 +174,12 @@ class ArchiveFile:
         """
         db.execute("PRAGMA busy_timeout=5000")
         version, = db.execute("PRAGMA user_version").fetchone()
+        if version == 0:
+            tables, = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            if tables or self._has_remains() and not self._is_told_empty:
+                db.close()
+                self._is_told_empty = True         # nothing is left of it: it is a new one
+                raise sqlite3.DatabaseError("malformed: it holds no memories")
         if version == 0 and not self._depth:
             db.close()
             self._is_void = True
@@ -139,6 +190,195 @@ class ArchiveFile:
         if db.execute("PRAGMA journal_mode=WAL").fetchone() != ("wal",):
             raise sqlite3.OperationalError("attempt to write a readonly database")
         return db if version == _VERSION else _made(db)
+
+    # -- one file at one path -----------------------------------------------
+
+    def _follow(self) -> None:
+        """Leave a file that another process has moved, replaced or deleted; see `_db`."""
+        self._refuse_files()
+        if self._connection is None or self._pid != os.getpid():
+            return
+        if self._is_void:
+            if self._depth or self.path.exists():
+                self._drop_connection()
+            return
+        if any(self._is_in_place() for _ in range(3)):     # another may be just committing
+            return
+        if not self._depth:
+            if not self.root.is_dir():
+                self._drop_connection()
+                return
+            self._lock.acquire(timeout=self.config["storage"]["lock_timeout_seconds"])
+        try:
+            if self._is_in_place():
+                return
+            if _identity(self.path) is None:
+                self._put_back()
+            self._drop_connection()
+        finally:
+            if not self._depth:
+                self._lock.release()
+
+    def _is_in_place(self) -> bool:
+        """Tell whether the file at the path is the one that is open, with what it held."""
+        if _identity(self.path) != self._file:
+            return False
+        if archive_log.length(self.path):
+            return True                            # the log goes before the file
+        mine = self._row("PRAGMA application_id")[0]
+        return (archive_log.generation_of(self.path) or 0) == mine
+
+    def _put_back(self) -> None:
+        """Write a file that was deleted while it was open; it can still be read."""
+        fresh = self.root / ".rescue" / FILE
+        make_folder(fresh.parent)
+        fresh.unlink(missing_ok=True)
+        try:
+            self.copy_to(fresh)
+        except StorageError:
+            return                                 # then it is made of what is left: see _open
+        for end in ("-wal", "-shm"):
+            self.path.with_name(FILE + end).unlink(missing_ok=True)
+        os.replace(fresh, self.path)
+        core._sync_folder(self.root)
+        self.notices.append(f"{FILE} had been deleted while it was open; it was written again, "
+                            "with all it held")
+
+    def copy_to(self, path: Path) -> None:
+        """Write a whole copy of the file, with what its log holds, by SQLite's backup.
+
+        The copy is 0600, on the disk and checked when this returns; StorageError otherwise.
+        """
+        try:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        except OSError as problem:
+            raise core._storage_error(problem, path) from None
+        try:
+            with contextlib.closing(sqlite3.connect(uri_of(path), uri=True)) as copy:
+                self._db().backup(copy)
+                copy.execute("PRAGMA journal_mode=DELETE")
+                checked = copy.execute("PRAGMA integrity_check(1)").fetchone()
+            if checked != ("ok",):
+                raise StorageError(f"the copy {path} is not whole: {checked[0]}")
+            with open(path, "rb+") as file:
+                os.fsync(file.fileno())
+            core._sync_folder(path.parent)
+        except (OSError, sqlite3.Error) as problem:
+            path.unlink()
+            if isinstance(problem, StorageError):
+                raise
+            raise StorageError(f"cannot write {path}: {problem}; nothing of it was kept") from None
+
+    # -- log ----------------------------------------------------------------
+
+    def _check_log(self) -> None:
+        """Look at a log that no process is writing: is it of this file, and is all of it good?
+
+        SQLite would apply the log of another file, and leave out in silence what stands behind a
+        damaged frame. What can still be read there is stored again with the next transaction.
+        """
+        if not archive_log.has_page(self.path):
+            return
+        if not self._depth:
+            try:
+                self._lock.acquire(timeout=0)
+            except (Locked, StorageError):         # a writer is at work, or nothing can be written
+                return
+        try:
+            if not archive_log.is_of_file(self.path):
+                aside = self._set_log_aside()
+                self.notices.append(f"{FILE}-wal belonged to another state of {FILE} than the one "
+                                    f"that lies there now; it was left out and is kept as {aside}")
+                return
+            listed = archive_log.frames(self.path)
+            whole = max((n for n, frame in enumerate(listed, 1) if frame.is_commit), default=0)
+            with contextlib.closing(connect(uri_of(self.path))) as db:
+                read = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1]
+                if 0 <= read < whole:
+                    self._found = records_behind(self.path, read)
+                    aside = core.set_aside(archive_log.log_of(self.path), copy=True).name
+                    self.notices.append(
+                        f"{FILE}-wal was damaged (kept as {aside}); what stands behind the damage "
+                        f"was read from it: {counted(len(self._found), 'memory', 'memories')}; "
+                        "compare with what you stored last")
+                    self._has_lost = True
+        finally:
+            if not self._depth:
+                self._lock.release()
+
+    def _set_log_aside(self) -> str:
+        """Keep a copy of the log and empty it, so that nothing of it comes into the file."""
+        log = archive_log.log_of(self.path)
+        aside = core.set_aside(log, copy=True).name
+        os.truncate(log, 0)
+        self.path.with_name(f"{FILE}-shm").unlink(missing_ok=True)
+        return aside
+
+    def _store_found(self) -> None:
+        """Store what was found behind the damage of a log, but for what was forgotten."""
+        gone = set()
+        if self._has_lost:
+            key, known = self.tombs()
+            copied_key, copied = self._rescued_tombs()
+            fresh = {mark: tomb for mark, tomb in copied.items() if mark not in known}
+            if fresh and key == copied_key:
+                gone = {tomb["id"] for tomb in fresh.values()}
+                self.bury((mark, *map(tomb.get, ("id", "why", "at")))
+                          for mark, tomb in fresh.items())
+                for memory_id in gone:
+                    if self._row("SELECT 1 FROM memory WHERE id=?", memory_id):
+                        self.remove(memory_id, why=None)
+        for memory in self._found:
+            if memory.id not in gone and self.get(memory.id) != memory and not self._row(
+                    "SELECT 1 FROM tomb WHERE id=?", memory.id):
+                self._do("put")
+                self._put(memory, to_json(memory.entry()).decode())
+
+    def _settle_soon(self) -> None:
+        """Have the log written into the file in a moment: then a copy of the file is whole."""
+        if self._is_due and self._due_pid == os.getpid():
+            return
+        self._is_due, self._due_pid = True, os.getpid()
+        self._timer = threading.Timer(_SOON, self._settle_now)
+        self._timer.daemon = True
+        try:
+            _fork_safely()
+            self._timer.start()
+        except RuntimeError:                       # no thread can be had: `close` does it
+            self._timer = None
+
+    def _settle_now(self) -> None:
+        """Write the log into the file, by a connection of the timer's own."""
+        self._is_due = False
+        with _SETTLING, contextlib.suppress(sqlite3.Error, OSError):
+            if _identity(self.path) == self._file and archive_log.is_of_file(self.path):
+                with contextlib.closing(connect(f"{uri_of(self.path)}?mode=rw")) as db:
+                    db.execute("PRAGMA busy_timeout=0")
+                    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def finish(self) -> None:
+        """Write the log into the file and close it: the file alone is whole, and on the disk.
+
+        StorageError or Locked where that cannot be had; the log stays then.
+        """
+        seconds = self.config["storage"]["lock_timeout_seconds"]
+        try:
+            self._row(f"PRAGMA busy_timeout={int(1_000 * seconds)}")
+            if self._row("PRAGMA wal_checkpoint(TRUNCATE)")[0]:
+                raise Locked(f"another program is reading {self.path}; try again when it has "
+                             "finished")
+        except sqlite3.Error as problem:
+            self._mend(problem, "try again")
+        self._residue = False
+        self._drop_connection()
+        if archive_log.length(self.path):
+            raise StorageError(f"{self.path} is not whole without its log; nothing was changed, "
+                               "try again")
+        try:
+            with open(self.path, "rb+") as file:
+                os.fsync(file.fileno())
+        except OSError as problem:
+            raise core._storage_error(problem, self.path) from None
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
@@ -194,8 +434,9 @@ class ArchiveFile:
             raise Locked(f"another program is using {self.path}; try again when it has "
                          "finished") from None
         code = (errno.ENOSPC if "full" in text else errno.EROFS if "readonly" in text else
-                errno.EACCES if "unable to open" in text else None)
-        if code or "malformed" not in text and "not a database" not in text:
+                errno.EACCES if "unable to open" in text else
+                errno.EIO if "I/O" in text else None)
+        if code or not _is_damage(problem):
             raise core._storage_error(OSError(code, text), self.path) from None
         self._rescue(text)
         if then:
@@ -204,10 +445,9 @@ class ArchiveFile:
     @mended
     def refresh(self) -> None:
         """Take over what other processes wrote; costs one small query."""
-        if self._connection is not None and self._is_void and self.path.exists():
-            self._drop_connection()
         if self._depth or self._reads:
             return
+        self._follow()
         db = self._db()
         db.execute("BEGIN")
         try:
@@ -247,12 +487,13 @@ class ArchiveFile:
                 self._lock.release()
 
     def _begin(self) -> None:
-        if self._connection is not None and self._is_void:
-            self._drop_connection()
+        self._follow()
         self._db().execute("BEGIN IMMEDIATE")
         self._search.read(to_write=True)
         if self._search.is_strange:
             self._index_all()
+        if self._found or self._has_lost:
+            self._store_found()
 
     def _roll_back(self) -> None:
         with contextlib.suppress(sqlite3.Error):
@@ -273,7 +514,11 @@ class ArchiveFile:
             if len(self._search.tail) >= self._search.TAIL:
                 self._search.flush()
             self._search.save()
+            _raise_generation(db)
         db.execute("COMMIT")
+        self._found, self._has_lost = [], False
+        if self._kinds or self._touches:
+            self._settle_soon()
         if self._residue:
             self._empty_log()
             self._keep_tombs()
@@ -292,13 +537,19 @@ class ArchiveFile:
             db.execute("BEGIN IMMEDIATE")
             for ids, moment in self._touches:
                 self._count(ids, moment)
+            _raise_generation(db)
             db.execute("COMMIT")
             db.execute("PRAGMA synchronous=FULL")
 
     def _empty_log(self) -> None:
         """Write the log into the file and cut it to nothing; a busy reader puts it off."""
         with contextlib.suppress(sqlite3.Error):
-            self._residue = self._row("PRAGMA wal_checkpoint(TRUNCATE)")[0] != 0
+            wait, = self._row("PRAGMA busy_timeout")
+            self._row("PRAGMA busy_timeout=0")
+            try:
+                self._residue = self._row("PRAGMA wal_checkpoint(TRUNCATE)")[0] != 0
+            finally:
+                self._row(f"PRAGMA busy_timeout={wait}")
 
     def _do(self, kind: str) -> None:
         if not self._depth:
@@ -308,11 +559,50 @@ class ArchiveFile:
         self._kinds.add(kind)
 
     def close(self) -> None:
-        """Empty the log and close the file; it opens again when it is asked."""
+        """Bring the log into the file and close it; it opens again when it is asked."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer, self._is_due = None, False
         if self._connection is not None and not self._depth:
-            with contextlib.suppress(sqlite3.Error, Locked, StorageError):
-                if self._residue:
+            is_ours = self._pid == os.getpid() and not self._is_void and (
+                _identity(self.path) == self._file)
+            with contextlib.suppress(sqlite3.Error, Locked, StorageError, ConfigError):
+                if self._residue and is_ours:
                     self._empty_log()
                 if self._owes and not sys.exc_info()[0]:       # else leave at once
                     self._catch_up()
+            if is_ours and archive_log.length(self.path):
+                self._empty_log_or_say()
             self._drop_connection()
+
+    def _empty_log_or_say(self) -> None:
+        try:
+            self._row("PRAGMA busy_timeout=0")
+            self._row("PRAGMA wal_checkpoint(TRUNCATE)")
+        except sqlite3.Error as problem:
+            if "locked" not in str(problem) and "readonly" not in str(problem):
+                self.notices.append(f"what was written is safe in {FILE}-wal and could not be "
+                                    f"brought into {FILE} yet ({problem}); keep both together")
+
+
+def _is_damage(problem: sqlite3.Error) -> bool:
+    text = str(problem)
+    return "malformed" in text or "not a database" in text or "no such table" in text
+
+
+def _raise_generation(db: sqlite3.Connection) -> None:
+    """Raise the number in the file's header that tells its states apart; see archive_log."""
+    now, = db.execute("PRAGMA application_id").fetchone()
+    fresh = now + 1 if 0 < now < 2**31 - 1 else random.SystemRandom().randrange(1, 2**30)
+    db.execute(f"PRAGMA application_id={fresh}")
+
+
+_SETTLING = threading.Lock()         # held while a timer writes a log into its file
+
+
+@functools.cache
+def _fork_safely() -> None:
+    """Let no fork happen while a timer is inside of SQLite: the child could wait for ever."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=_SETTLING.acquire, after_in_parent=_SETTLING.release,
+                            after_in_child=_SETTLING.release)

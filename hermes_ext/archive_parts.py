@@ -19,7 +19,8 @@ from typing import TypeVar
 import hermes_lite as core
 from hermes_lite import Locked, StorageError, VectorCache, Vectorizer, to_json
 
-__all__ = ["CHUNK", "FILE", "Tombs", "Vectors", "connect", "is_sound", "mended", "uri_of", "whole"]
+__all__ = ["CHUNK", "FILE", "Tombs", "Vectors", "close_untouched", "connect", "is_sound", "mended",
+           "uri_of", "whole"]
 
 T = TypeVar("T")
 FILE, CHUNK = "memory_archive.db", 4_096           # the file's name; rows read at a time
@@ -41,12 +42,31 @@ def uri_of(path: Path) -> str:
 
 
 def is_sound(path: Path) -> bool:
-    """Ask SQLite whether a file is whole; reads all of it."""
+    """Ask SQLite whether a file is a whole archive; reads all of it and changes nothing."""
     try:
-        with contextlib.closing(connect(uri_of(path))) as db:
+        with contextlib.closing(connect(f"{uri_of(path)}?mode=ro")) as db:
+            db.execute("SELECT count FROM counts").fetchone()
             return db.execute("PRAGMA integrity_check(1)").fetchone() == ("ok",)
     except sqlite3.Error:
         return False
+
+
+def close_untouched(db: sqlite3.Connection) -> None:
+    """Close a connection whose file is no longer at its path.
+
+    SQLite would write the log into the file, and delete log and -shm by their names, which are
+    those of another file now. Before Python 3.12 it cannot be told not to: the connection then
+    stays open until the process ends, and the kernel closes it.
+    """
+    with contextlib.suppress(sqlite3.Error):
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+    if sys.version_info >= (3, 12):
+        db.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, True)
+        db.close()
+    else:
+        import ctypes
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(db))
 
 
 def whole(text: str) -> str:

@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hermes_lite as core
-from hermes_lite import DamagedData, Memory, from_json
+from hermes_lite import DamagedData, Memory, StorageError, from_json
+from hermes_ext import archive_log
 from hermes_ext.archive_parts import FILE, is_sound, uri_of
 
-__all__ = ["Rescue", "facts", "records", "tombs"]
+__all__ = ["Rescue", "facts", "records", "records_behind", "tombs"]
 
 
 class Rescue:
@@ -33,14 +34,24 @@ class Rescue:
                 self._take_rescued()
             if not is_sound(self.path):           # else another process has mended it
                 said = self._build_anew(problem)
-                self._take_rescued()
-                self.notices.append(said)
+                if said:
+                    self._take_rescued()
+                    self.notices.append(said)
         finally:
             if not self._depth:
                 self._lock.release()
 
+    def _has_remains(self) -> bool:
+        """Tell whether the root of a file that is missing or empty shows that it was not."""
+        return archive_log.has_page(self.path) or any(
+            any(self.root.glob(pattern)) for pattern in
+            ("backups/auto_index.json.*.bak", "backups/tombstones.bak", "store/*.md"))
+
     def _build_anew(self, problem: str) -> str:
-        """Fill a fresh file in `.rescue/`; return the sentence that says from where."""
+        """Fill a fresh file in `.rescue/`; return the sentence that says from where.
+
+        Where the file is missing or empty and nothing is left of it, that is "".
+        """
         import shutil
         place = self.root / ".rescue"
         shutil.rmtree(place, ignore_errors=True)
@@ -61,15 +72,25 @@ class Rescue:
                 if name != "vectors":
                     fresh.set_fact(name, value)
             fresh.set_tombs(*buried)
+        fresh.finish()
+        if {*fresh.ids()} != found:
+            raise StorageError(f"the copy of {self.path} in {place} is not whole; the damaged "
+                               "file was left as it is, try again")
         fresh.close()
-        if not found:
+        is_empty = not self.path.exists() or not self.path.stat().st_size
+        if not found and not (is_empty and buried[1]):
             shutil.rmtree(place, ignore_errors=True)
+            if is_empty:
+                return ""
             raise DamagedData(f"{self.path} cannot be read ({problem}) and there is no mirror and "
                               "no backup to recover from; it was left as it is: put a good copy "
                               "in its place, or move it away to start empty")
         aside = f"{FILE}.damaged-{self.clock():%Y%m%d_%H%M%S}"
         core.write_atomic(place / "done", aside.encode())
-        return f"{FILE} was damaged (set aside as {aside}); recovered {', '.join(counts)}"
+        counts += [f"{core.counted(len(buried[1]), 'tombstone')}"] if buried[1] else []
+        what = ("was missing" if not self.path.exists() else
+                f"was {'empty' if is_empty else 'damaged'} (set aside as {aside})")
+        return f"{FILE} {what}; recovered {', '.join(counts)}"
 
     def _rescued_tombs(self) -> tuple[str, dict[str, dict[str, str]]]:
         """Return key and tombstones: of the damaged file, else of the copy in backups/."""
@@ -87,7 +108,7 @@ class Rescue:
         place = self.root / ".rescue"
         if (place / FILE).exists():
             aside = self.root / (place / "done").read_text()
-            if not aside.exists():
+            if not aside.exists() and self.path.exists():
                 os.link(self.path, aside)
             log = self.path.with_name(f"{FILE}-wal")
             if log.exists():                       # of the damaged file: never of the new one
@@ -109,6 +130,27 @@ def records(path: Path) -> Iterator[Memory]:
                 yield memory
 
 
+def records_behind(path: Path, after: int) -> list[Memory]:
+    """Return the memories on the good pages that the log has behind its first *after* frames."""
+    newer = archive_log.verified_pages(path)
+    behind = archive_log.verified_pages(path, after=after)
+    size = len(next(iter(newer.values()), b""))
+    found: dict[str, Memory] = {}
+    with open(path, "rb") as file:
+        def page(number: int) -> bytes:
+            if number not in newer:
+                file.seek((number - 1) * size)
+                return file.read(size)
+            return newer[number]
+
+        for number in sorted(behind):
+            for entry in _cells(behind[number], page, size, 100 if number == 1 else 0):
+                with contextlib.suppress(ValueError, RecursionError):
+                    memory = Memory.from_entry(json.loads(entry))
+                    found[memory.id] = memory
+    return [*found.values()]
+
+
 def tombs(path: Path) -> dict[str, dict[str, str]]:
     """Return {mark: {id, why, at}}, as far as SQLite reads it."""
     return {mark: {"id": i, "why": why, "at": at} for mark, i, why, at in
@@ -121,6 +163,8 @@ def facts(path: Path) -> dict[str, str]:
 
 
 def _rows(path: Path, statement: str) -> list[tuple]:
+    if not path.exists() or not path.stat().st_size:       # SQLite would delete its log
+        return []
     try:
         with contextlib.closing(_open(path)) as db:
             return db.execute(statement).fetchall()
@@ -129,7 +173,7 @@ def _rows(path: Path, statement: str) -> list[tuple]:
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(uri_of(path), uri=True, isolation_level=None)
+    return sqlite3.connect(f"{uri_of(path)}?mode=ro", uri=True, isolation_level=None)
 
 
 def _by_range(path: Path) -> Iterator[str]:
@@ -151,25 +195,15 @@ def _by_range(path: Path) -> Iterator[str]:
 
 def _by_page(path: Path) -> Iterator[str]:
     """Yield the entries on every leaf page of a table, wherever it hangs."""
-    data = path.read_bytes()
-    size = int.from_bytes(data[16:18], "big") if data[:6] == b"SQLite" else 4_096
-    size = 65_536 if size == 1 else size
-    if size < 512 or size & (size - 1):
-        size = 4_096
-    newer = _log_pages(path.with_name(f"{path.name}-wal"), size)
+    data = path.read_bytes() if path.exists() else b""
+    newer = archive_log.verified_pages(path)
+    size = len(next(iter(newer.values()), b"")) or archive_log.page_size(b"", path)
 
     def page(number: int) -> bytes:
         return newer.get(number) or data[(number - 1) * size:number * size]
 
     for number in range(1, max([len(data) // size, *newer]) + 1):
         yield from _cells(page(number), page, size, 100 if number == 1 else 0)
-
-
-def _log_pages(path: Path, size: int) -> dict[int, bytes]:
-    """Return the last version of each page in the log."""
-    data = path.read_bytes() if path.exists() else b""
-    return {int.from_bytes(data[at:at + 4], "big"): data[at + 24:at + 24 + size]
-            for at in range(32, len(data) - size - 23, size + 24)}
 
 
 def _cells(leaf: bytes, page: Callable[[int], bytes], size: int, start: int) -> Iterator[str]:

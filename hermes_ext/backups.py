@@ -15,8 +15,11 @@ restore  takes such a file, an auto_index.json.*.bak or a prune_*.json. The firs
          left out and counted, unless --with-forgotten. Other files come back only where there
          are none. A second run changes nothing.
 
-Of an archive `backup` holds the records and not the .db file. Both hold the store's lock
-meanwhile: every other process waits, or gets Locked. A backup is held in memory whole.
+Of an archive such a file holds the records. `backup NAME.db` copies memory_archive.db itself,
+vectors and tombstones with it, by SQLite's backup: whole also while other processes have it open,
+and without being held in memory. Put in the place of memory_archive.db it is the store; `restore`
+takes its records. Both hold the store's lock meanwhile: every other process waits, or gets
+Locked. A tar.gz is held in memory whole.
 """
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ from pathlib import Path, PurePosixPath
 
 import hermes_lite as core
 from hermes_ext.workshop import (KEYS, SEALED, Scrubber, check_archive, edit_entries, file_store,
-                                 files_of, is_records, keys_of, show, steps, tombs_of,
+                                 files_of, is_archive, is_records, keys_of, show, steps, tombs_of,
                                  write_archive)
 from hermes_lite import (ConfigError, DamagedData, FileStore, HermesLite, Memory, NotFound,
                          Operation, Param, StorageError, UsageError)
@@ -67,15 +70,21 @@ class Copy(core._Record):
 def backup(memory: HermesLite, file: str | os.PathLike | None = None) -> Copy:
     """Write everything needed to *file* (default backups/manual_*.tar.gz), then read it back.
 
-    UsageError when *file* exists; DamagedData when what was written does not read back.
+    UsageError when *file* exists; DamagedData when what was written does not read back. Of an
+    archive, a *file* that ends in .db is a copy of memory_archive.db.
     """
     store = file_store(memory)
+    if file and Path(file).suffix == ".db" and not is_archive(store):
+        raise UsageError(f"{file}: only an archive can be copied to a .db file; leave .db out")
     with store.transaction():
         path = Path(file) if file else _free_name(store, "manual")
         if path.exists():
             raise UsageError(f"{path} exists; give another name or move it away")
         core.make_folder(path.absolute().parent)
-        write_archive(store, path, _contents(store, beside=path))
+        if path.suffix != ".db":
+            write_archive(store, path, _contents(store, beside=path))
+    if path.suffix == ".db":                       # SQLite does not copy inside a transaction
+        store.copy_to(path)
     copy = verify(memory, path)
     if copy.problems:
         raise DamagedData(f"{path} does not read back: {copy.problems[0]}")
@@ -128,9 +137,9 @@ def verify(memory: HermesLite, file: str | os.PathLike | None = None) -> Copy:
 class _Held:
     """What a backup holds, read and checked, in memory."""
     memories: dict[str, Memory]
-    damaged: int = 0
     tombs: Mapping[str, dict[str, str]] = field(default_factory=dict)
     tomb_key: str = ""
+    damaged: int = 0
     files: Mapping[str, bytes] = field(default_factory=dict)
     encrypted: bool = False
     made_at: str | None = None
@@ -140,6 +149,9 @@ class _Held:
 def _read_copy(memory: HermesLite, path: Path) -> _Held:
     """Read any kind of backup; DamagedData when it is not whole, ConfigError without its key."""
     try:
+        with open(path, "rb") as file:
+            if file.read(15) == b"SQLite format 3":
+                return _Held(*core.import_system("archive").read_copy(path))
         files = list(core.read_files(path))
     except FileNotFoundError:
         raise NotFound(f"there is no file {path}; backups lie in {memory.root / 'backups'}"
@@ -256,6 +268,8 @@ def restore(memory: HermesLite, file: str | os.PathLike, *, with_forgotten: bool
         before = _free_name(store, "before_restore")
         core.make_folder(before.parent)
         write_archive(store, before, _contents(store, beside=before))
+        if {m.id for m in store} != _read_copy(memory, before).memories.keys():
+            raise DamagedData(f"{before} does not hold what is there; nothing was changed")
         _merge_tombs(memory, held, wanted)
         for each in added + changed:
             store.lift(each.content, memory_id=each.id)

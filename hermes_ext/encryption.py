@@ -27,7 +27,8 @@ from pathlib import Path, PurePosixPath
 import hermes_lite as core
 from hermes_ext.workshop import (SEALED, Done, change_files, file_store, is_archive, is_behind,
                                  keys_of, leftovers, opens, remove_files, show)
-from hermes_lite import ConfigError, FileStore, HermesLite, Operation, Param, UsageError
+from hermes_lite import (ConfigError, FileStore, HermesLite, Operation, Param, StorageError,
+                         UsageError)
 
 __all__ = ["OPERATIONS", "encrypt"]
 
@@ -56,6 +57,10 @@ def encrypt(memory: HermesLite, mode: str) -> Done:
             core.write_atomic(store.root / ".key_check", target.marks[0])
             _set_switch(store.root, "on")
         changed, left = _bring_over(store, target)
+        unread = [name for name in left if name in ("index.json", "index.journal")]
+        if unread:
+            raise StorageError(f"{unread[0]} cannot be read; encryption was not switched, what "
+                               "was brought over opens as before: run `doctor`, then try again")
         if target is None:
             store.cipher = None
             core.write_atomic(store.root / ".key_check", b"off")

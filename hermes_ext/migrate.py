@@ -4,17 +4,21 @@
 
 Ids, order, dates, counters, unknown fields, tombstones with their key, and vectors go over; the
 search indexes are made anew there. Logs, states and keys of systems stay where they are, in the
-same root; so does backups/. The new store grows in `.migrate/` inside the root, is compared with
-the old one record by record, and only then takes its place; then the old files go, of store/ the
-notes that are the store's own (`export --format markdown` writes notes again).
+same root; so does backups/. The new store grows in `.migrate/` inside the root. It is closed,
+read back from the disk and compared with the old one record by record, and only then takes its
+place; then the old files go, of store/ the notes that are the store's own (`export --format
+markdown` writes notes again). When anything fails before that, the old store is as it was.
 
-It holds the store's lock: other processes wait, or get Locked. Killed, the old store is whole
-and in use; run it again, and it goes on where it stopped. An encrypted store is refused, because
-the archive has no encryption: `encrypt off` first.
+It holds the store's lock: other processes wait, or get Locked; one that had the old store open
+gets ConfigError with its next call. Killed, the old store is whole and in use; run it again, and
+it goes on where it stopped. Where index.json and memory_archive.db are both there, index.json is
+the store. An encrypted store is refused, because the archive has no encryption: `encrypt off`
+first.
 """
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import shutil
@@ -51,7 +55,10 @@ def migrate(memory: HermesLite, to: str) -> Migrated:
     source = memory.store
     if isinstance(source, FileStore) == (to == "files"):
         place = "files" if to == "files" else "the archive"
-        raise Refused(f"the memories of {memory.root} are in {place} already", "already_there")
+        left = to == "files" and (memory.root / "memory_archive.db").exists()
+        raise Refused(f"the memories of {memory.root} are in {place} already" + (
+            "; memory_archive.db is not in use, a move that was killed left it: delete it when "
+            "you do not need it" if left else ""), "already_there")
     if source.cipher is not None:
         raise ConfigError("this store is encrypted and the archive has no encryption; run "
                           "`encrypt off` first, or stay with files")
@@ -63,17 +70,20 @@ def migrate(memory: HermesLite, to: str) -> Migrated:
             resumed = _copy(source, target)
             vectors = _copy_vectors(source, target)
             tombs = _copy_tombs(source, target)
-            _compare(source, target)
+            if to == "archive":
+                target.finish()
         finally:
             target.close()
+        _compare(source, _reopened(target))
         count = len(source)
-        (_take_archive if to == "archive" else _take_files)(memory, source)
-    warnings = [*source.notices]
+        left = (_take_archive if to == "archive" else _take_files)(memory, source)
+    warnings = [*source.notices, *left]
     if memory.config["storage"]["backend"] == "archive" and to == "files":
         warnings.append("config.yaml still says storage.backend: archive; set it to files")
     if to == "files" and "buffer" in core.load_config(memory.root)["systems"]:
         warnings.append("config.yaml still names systems.buffer; take it out")
     source.notices.clear()
+    memory.store = _opened(memory, to)
     return Migrated(to, count, tombs, vectors, resumed, tuple(warnings))
 
 
@@ -84,8 +94,30 @@ def _target(memory: HermesLite, to: str) -> Store:
     if any(root.glob(other)):
         shutil.rmtree(root)
     core.make_folder(root)
-    make = FileStore if to == "files" else core.import_system("archive").ArchiveStore
-    return make(root, memory.config, clock=memory.store.clock)
+    return _kind(to)(root, memory.config, clock=memory.store.clock)
+
+
+def _kind(to: str) -> type:
+    return FileStore if to == "files" else core.import_system("archive").ArchiveStore
+
+
+def _opened(memory: HermesLite, to: str) -> Store:
+    """Open the new store in its place, for what the same process does next."""
+    store = _kind(to)(memory.root, memory.config, clock=memory.store.clock)
+    store.notices, store.backend = memory.notices, memory.store.backend
+    store.progress = memory.store.progress
+    store.refresh()
+    return store
+
+
+def _reopened(target: Store) -> Store:
+    """Open what was written once more: what counts is what lies on the disk."""
+    fresh = type(target)(target.root, target.config, clock=target.clock)
+    fresh.refresh()
+    if fresh.notices:
+        raise DamagedData(f"the copy is not whole ({fresh.notices[0]}); nothing was changed, run "
+                          "it again")
+    return fresh
 
 
 def _copy(source: Store, target: Store) -> int:
@@ -130,42 +162,91 @@ def _copy_vectors(source: Store, target: Store) -> int:
 
 def _compare(source: Store, target: Store) -> None:
     """Raise DamagedData unless both hold the same records in the same order."""
-    for one, two in itertools.zip_longest(source, target):
-        if one is None or two is None or one.entry() != two.entry():
-            raise DamagedData("the copy differs from the store; nothing was changed, run it again")
-    (key, tombs), (key2, tombs2) = source.tombs(), target.tombs()
-    if tombs != tombs2 or tombs and key != key2:
-        raise DamagedData("the copy has other tombstones; nothing was changed, run it again")
+    try:
+        for one, two in itertools.zip_longest(source, target):
+            if one is None or two is None or one.entry() != two.entry():
+                raise DamagedData("the copy differs from the store; nothing was changed, run it "
+                                  "again")
+        (key, tombs), (key2, tombs2) = source.tombs(), target.tombs()
+        if tombs != tombs2 or tombs and key != key2:
+            raise DamagedData("the copy has other tombstones; nothing was changed, run it again")
+        if isinstance(source, FileStore) and target.faults():
+            raise DamagedData(f"the copy is damaged ({target.faults()[0]}); nothing was changed, "
+                              "run it again")
+    finally:
+        if isinstance(source, FileStore):          # closing files would write into them
+            target.close()
 
 
-def _take_archive(memory: HermesLite, source: FileStore) -> None:
-    """The archive takes its place, then index.json goes: from then on it is the store."""
+def _take_archive(memory: HermesLite, source: FileStore) -> list[str]:
+    """The archive takes its place, then index.json goes: from then on it is the store.
+
+    Return what could not be taken away.
+    """
     root, name = memory.root, core.import_system("archive").FILE
+    ids, said = [*source.ids()], _set_other_aside(root / name)
     for leftover in (f"{name}-wal", f"{name}-shm"):
         (root / leftover).unlink(missing_ok=True)
     os.replace(root / ".migrate" / name, root / name)
-    core._sync_folder(root)
-    ids = [*source.ids()]
-    for inside in _OF_FILES:
-        path = root / inside
-        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-    for memory_id in ids:
-        (root / "store" / f"{memory_id}.md").unlink(missing_ok=True)
-    shutil.rmtree(root / ".migrate", ignore_errors=True)
+    _sync_strictly(root)
+    (root / "index.json").unlink(missing_ok=True)
+    _sync_strictly(root)
+    notes = [root / "store" / f"{memory_id}.md" for memory_id in ids]
+    return said + _remove([*(root / inside for inside in _OF_FILES), *notes, root / ".migrate"])
 
 
-def _take_files(memory: HermesLite, source: Store) -> None:
-    """The files take their place, index.json last; then the archive goes."""
+def _set_other_aside(path: Path) -> list[str]:
+    """Keep an archive that lies there already: a move that was killed left it, or a person."""
+    if not path.exists():
+        return []
+    return [f"{path.name} was there already and was not in use; it is kept as "
+            f"{core.set_aside(path).name}, delete it when you do not need it"]
+
+
+def _take_files(memory: HermesLite, source: Store) -> list[str]:
+    """The files take their place, index.json last; then the archive goes.
+
+    Return what could not be taken away.
+    """
     root, made = memory.root, memory.root / ".migrate"
-    source.close()
+    for inside in ("index.journal", ".search"):    # left by a move that was killed
+        _remove([root / inside])
     for path in sorted(_inside(made), key=lambda path: path.name == "index.json"):
         place = root / path.relative_to(made)
         core.make_folder(place.parent)
+        if path.name == "index.json":              # what it needs is there for good
+            for folder in (root / "backups", root / "store", root):
+                _sync_strictly(folder)
         os.replace(path, place)
-    core._sync_folder(root)
-    for name in ("", "-wal", "-shm"):
-        source.path.with_name(source.path.name + name).unlink(missing_ok=True)
-    shutil.rmtree(made, ignore_errors=True)
+    _sync_strictly(root)
+    return _remove([*(source.path.with_name(source.path.name + end)
+                      for end in ("", "-wal", "-shm")), made])
+
+
+def _sync_strictly(folder: Path) -> None:
+    """Make renames in *folder* last; StorageError where the disk does not."""
+    if os.name != "posix" or not folder.is_dir():
+        return
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as problem:
+        if problem.errno not in (errno.EINVAL, errno.ENOTSUP):     # a disk that has no such thing
+            raise core._storage_error(problem, folder) from None
+
+
+def _remove(paths: list[Path]) -> list[str]:
+    """Take files and folders away; return a sentence for each that stays."""
+    said = []
+    for path in paths:
+        try:
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        except OSError as problem:
+            said.append(f"{path} could not be deleted ({problem.strerror}); delete it by hand")
+    return said
 
 
 def _inside(folder: Path) -> Iterator[Path]:

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,6 +24,7 @@ sys.path[:0] = [str(HOME)]
 import hermes_lite as core                                                        # noqa: E402
 from hermes_lite import (ConfigError, FileStore, HermesLite, LocalHashVectorizer,  # noqa: E402
                          Locked, Memory, Refused, StorageError)
+from hermes_ext import archive_log                                                # noqa: E402
 from hermes_ext.archive import FILE, ArchiveStore                                 # noqa: E402
 from hermes_ext.archive_search import SearchTables                                # noqa: E402
 
@@ -619,6 +621,251 @@ class TestPromises(Case):
         other.refresh()
         self.assertEqual(other.search_words("合同", 3, accept=None)[0][0], "mem_0017")
         self.check_indexes(self.archive())
+
+
+class TestOneFile(Case):
+    """What lies at the path is what counts: copied, moved, replaced, emptied or damaged."""
+
+    def fill(self, store: ArchiveStore, count: int, *, start: int = 0) -> None:
+        for number in range(start, start + count):
+            with store.transaction():
+                store.put(self.note(number))
+
+    def note(self, number: int) -> Memory:
+        return Memory(f"mem_{number:04}", f"note {number} of the {THINGS[number % 9]}",
+                      created_at=core.iso(self.now))
+
+    def ids_of(self, path: Path) -> set[str]:
+        """The ids that a lone file holds."""
+        with contextlib.closing(sqlite3.connect(f"file:{path}?immutable=1", uri=True)) as db:
+            return {i for i, in db.execute("SELECT id FROM memory")}
+
+    @contextlib.contextmanager
+    def killed(self, name: str, count: int) -> Iterator[ArchiveStore]:
+        """A store whose process was killed: *count* notes stand in the log alone."""
+        store = self.archive(f"{name}_living")
+        self.fill(store, 1)
+        store.finish()
+        shutil.copy(store.path, self.folder / f"{name}_older.db")
+        self.fill(store, 1, start=1)
+        store.finish()
+        with mock.patch.object(store, "_settle_soon"):
+            self.fill(store, count, start=2)
+            (self.folder / name).mkdir()
+            for each in (FILE, f"{FILE}-wal"):
+                shutil.copy(store.root / each, self.folder / name / each)
+        yield self.archive(name)
+
+    def test_soon_after_a_write_the_file_alone_is_whole(self) -> None:
+        store = self.archive()
+        self.fill(store, 3)
+        copy = self.folder / "copy.db"
+        deadline = time.monotonic() + 60
+        found: set[str] = set()
+        while len(found) < 3 and time.monotonic() < deadline:
+            time.sleep(0.05)
+            shutil.copy(store.path, copy)
+            with contextlib.suppress(sqlite3.Error):
+                found = self.ids_of(copy)
+        self.assertEqual(len(found), 3)
+        self.fill(store, 1, start=3)
+        store.close()
+        self.assertEqual(len(self.ids_of(store.path)), 4)
+        self.assertFalse(store.path.with_name(f"{FILE}-wal").exists())
+
+    def test_a_copy_by_copy_to_is_whole_while_the_store_is_open(self) -> None:
+        store = self.archive()
+        self.fill(store, 4)
+        store.copy_to(self.folder / "copy.db")
+        self.assertEqual(len(self.ids_of(self.folder / "copy.db")), 4)
+        self.assertEqual(stat.S_IMODE((self.folder / "copy.db").stat().st_mode), 0o600)
+        with self.assertRaises(StorageError):
+            store.copy_to(self.folder / "copy.db")
+
+    def test_a_log_that_cannot_be_written_back_is_named_when_the_store_closes(self) -> None:
+        store = self.archive()
+        self.fill(store, 1)
+        row = store._row
+
+        def failing(statement: str, *values: object) -> object:
+            if "wal_checkpoint" in statement:
+                raise sqlite3.OperationalError("disk I/O error")
+            return row(statement, *values)
+        with mock.patch.object(store, "_row", failing):
+            store.close()
+        self.assertIn("keep both together", " ".join(store.notices))
+
+    def test_a_flipped_bit_in_the_log_costs_no_other_row_and_is_said(self) -> None:
+        for where in ("head", "first", "middle", "last"):
+            with self.subTest(where=where), self.killed(where, 10) as store:
+                log = archive_log.log_of(store.path)
+                frames = archive_log.frames(store.path)
+                data = bytearray(log.read_bytes())
+                at = {"head": 17, "first": frames[0].at + 700, "last": frames[-1].at + 30,
+                      "middle": frames[len(frames) // 2].at + 700}[where]
+                data[at] ^= 4
+                log.write_bytes(data)
+                store.refresh()
+                self.assertEqual(len([*store]), 12)
+                self.assertIn("was damaged", " ".join(store.notices))
+                self.assertTrue([*store.root.glob(f"{FILE}-wal.damaged-*")])
+                store.close()
+                again = self.archive(where)
+                again.refresh()
+                self.assertEqual(([n for n in again.notices], len(again)), ([], 12))
+                again.close()
+
+    def test_a_torn_last_write_that_was_never_acknowledged_is_no_damage(self) -> None:
+        with self.killed("torn", 6) as store:
+            log = archive_log.log_of(store.path)
+            size = archive_log.frames(store.path)[-1].at
+            os.truncate(log, size + 100)           # the end of the last transaction is missing
+            store.refresh()
+            self.assertEqual((len(store), store.notices), (7, []))
+
+    def test_what_was_forgotten_does_not_come_out_of_a_damaged_log(self) -> None:
+        with self.killed("gone", 6) as store:
+            shutil.copytree(store.root, self.folder / "other")
+            with store.transaction():
+                store.remove("mem_0006", why="forgotten")
+            shutil.copytree(store.root / "backups", self.folder / "other" / "backups")
+            store = self.archive("other")          # as if the bit had been flipped before
+            log = archive_log.log_of(store.path)
+            data = bytearray(log.read_bytes())
+            data[archive_log.frames(store.path)[3].at + 700] ^= 1
+            log.write_bytes(data)
+            store.refresh()
+            self.assertIn("was damaged", " ".join(store.notices))
+            self.assertIsNone(store.get("mem_0006"))
+            self.assertEqual(len(store), 7)
+
+    def test_an_old_log_beside_another_file_is_left_out_and_said(self) -> None:
+        for what in ("older", "other"):
+            with self.subTest(what=what), self.killed(what, 6) as store:
+                with self.killed(f"{what}_base", 3) as base:
+                    base.refresh()                 # takes its log over
+                    base.close()
+                old = self.folder / f"{what}_older.db"
+                shutil.copy(old if what == "older" else base.path, store.path)
+                want = 1 if what == "older" else 5
+                store.refresh()
+                self.assertEqual(len([*store]), want)
+                self.assertIn("belonged to another state", " ".join(store.notices))
+                self.assertTrue([*store.root.glob(f"{FILE}-wal.damaged-*")])
+                self.assertEqual(store.faults(), [])
+
+    def test_a_file_that_is_missing_emptied_or_overwritten_is_not_a_new_one(self) -> None:
+        for what in ("missing", "emptied", "few bytes", "other tables"):
+            with self.subTest(what=what):
+                store = self.archive(what)
+                self.fill(store, 8)
+                self.now += timedelta(days=1)      # the backup of the day is made of 8
+                self.fill(store, 1, start=8)
+                with store.transaction():
+                    store.remove("mem_0003", why="forgotten")
+                text = self.note(3).content
+                store.close()
+                store.path.unlink()
+                if what == "emptied":
+                    store.path.write_bytes(b"")
+                elif what == "few bytes":
+                    store.path.write_bytes(b"hello\n")
+                elif what == "other tables":
+                    with contextlib.closing(sqlite3.connect(store.path)) as db:
+                        db.execute("CREATE TABLE strange (a)")
+                store = self.archive(what)
+                store.refresh()
+                self.assertEqual({*store.ids()}, {f"mem_{n:04}" for n in range(8) if n != 3})
+                self.assertIsNotNone(store.forgotten(text))
+                self.assertIn("recovered 7 from the newest good backup", " ".join(store.notices))
+                self.fill(store, 1, start=20)
+                store.close()
+
+    def test_tombstones_alone_outlive_a_file_that_is_missing(self) -> None:
+        store = self.archive()
+        self.fill(store, 1)
+        with store.transaction():
+            store.remove("mem_0000", why="forgotten")
+        store.close()
+        for path in (store.path, *store.root.glob("backups/auto_*")):
+            path.unlink()
+        with self.archive().transaction():
+            pass
+        self.assertIsNotNone(self.archive().forgotten(self.note(0).content))
+
+    def test_an_open_store_follows_a_file_that_was_put_in_its_place(self) -> None:
+        other = self.archive("other")
+        self.fill(other, 2, start=100)
+        other.close()
+        for how in ("moved", "copied over"):
+            with self.subTest(how=how):
+                store = self.archive(how)
+                self.fill(store, 3)
+                store.finish()
+                store.refresh()
+                self.assertEqual(len(store), 3)    # open again, with pages in memory
+                if how == "moved":
+                    shutil.copy(other.path, self.folder / "new.db")
+                    os.replace(self.folder / "new.db", store.path)
+                else:
+                    store.path.write_bytes(other.path.read_bytes())
+                with store.transaction():
+                    store.put(self.note(7))
+                self.assertEqual({*store.ids()}, {"mem_0100", "mem_0101", "mem_0007"})
+                store.close()
+                self.assertEqual({*self.archive(how).ids()},
+                                 {"mem_0100", "mem_0101", "mem_0007"})
+                self.assertEqual(self.archive(how).faults(), [])
+
+    def test_a_reader_follows_a_file_that_another_process_rescued(self) -> None:
+        store = self.archive()
+        self.fill(store, 5)
+        store.finish()
+        reader = self.archive()
+        reader.refresh()
+        self.assertEqual(len(reader), 5)
+        store.refresh()
+        store._build_anew("test")
+        store._take_rescued()
+        writer = self.archive()
+        self.fill(writer, 1, start=5)
+        reader.refresh()
+        self.assertEqual(len(reader), 6)
+        reader.close()
+        with writer.transaction():
+            writer.put(self.note(6))
+        writer.close()
+        self.assertEqual(len(self.archive()), 7)
+
+    def test_a_file_that_is_deleted_while_it_is_open_is_written_again(self) -> None:
+        for write in (False, True):
+            with self.subTest(write=write):
+                store = self.archive(f"deleted{write}")
+                self.fill(store, 5)
+                for path in store.root.glob(f"{FILE}*"):
+                    path.unlink()
+                if write:
+                    self.fill(store, 1, start=5)
+                store.refresh()
+                self.assertEqual(len(store), 5 + write)
+                self.assertIn("had been deleted", " ".join(store.notices))
+                store.close()
+                self.assertEqual(len(self.ids_of(store.path)), 5 + write)
+
+    def test_a_rescue_that_the_disk_stops_leaves_the_damaged_file(self) -> None:
+        store = self.archive()
+        self.fill(store, 30)
+        store.close()
+        data = bytearray(store.path.read_bytes())
+        data[100:700] = os.urandom(600)
+        store.path.write_bytes(data)
+        with mock.patch.object(ArchiveStore, "finish", side_effect=StorageError("disk full")):
+            with self.assertRaises(StorageError):
+                self.archive().refresh()
+        self.assertEqual(store.path.read_bytes(), data)
+        store = self.archive()
+        store.refresh()
+        self.assertEqual(len(store), 30)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 """Tests of hermes_ext.backups: what it keeps and what it brings back."""
+import errno
 import gzip
 import hashlib
 import io
@@ -8,11 +9,13 @@ import stat
 import tarfile
 from datetime import timedelta
 from pathlib import Path
+from unittest import mock
 
 import hermes_lite as core
 from hermes_ext import backups
+from hermes_ext.archive import ArchiveStore
 from hermes_ext.tests.base import Case, a_secret
-from hermes_lite import DamagedData, NotFound, Refused, StorageError, UsageError
+from hermes_lite import DamagedData, HermesLite, NotFound, Refused, StorageError, UsageError
 
 
 class Backup(Case):
@@ -270,3 +273,68 @@ class Restore(Case):
             backups.restore(memory, copy.file)
         del memory.store._commit
         self.assertEqual(len(self.open().list()), 3)
+
+    def test_nothing_is_changed_when_the_copy_of_what_was_there_is_not_whole(self) -> None:
+        memory = self.filled()
+        copy = backups.backup(memory, self.home / "b.tar.gz")
+        memory.remember("a later note")
+        write = core.write_atomic
+
+        def cut(path: Path, data: bytes, **more: object) -> None:
+            write(path, data[:len(data) // 2] if "before_restore" in str(path) else data, **more)
+        with mock.patch.object(core, "write_atomic", cut), self.assertRaises(DamagedData):
+            backups.restore(memory, copy.file)
+        self.assertEqual(len(self.open().list()), 3)
+
+
+class OfAnArchive(Case):
+    """A copy of memory_archive.db by SQLite's own backup."""
+
+    def filled(self, *texts: str, **environ: str) -> HermesLite:
+        self.root.mkdir()
+        self.store = ArchiveStore(self.root, core.Config({}, environ={}), clock=lambda: self.now)
+        memory = HermesLite(self.root, config=self.store.config, store=self.store,
+                            clock=lambda: self.now)
+        self.addCleanup(memory.close)
+        for text in texts or ("the harbour master is Olga", "the ferry leaves at nine"):
+            memory.remember(text)
+        return memory
+
+    def test_a_copy_of_an_open_archive_is_whole_and_comes_back(self) -> None:
+        memory = self.filled()
+        gone = memory.remember("the printer stands in room 12")
+        memory.forget(gone.id)
+        before = memory.list()
+        copy = backups.backup(memory, self.home / "copy.db")
+        self.assertEqual((copy.memories, copy.tombstones, copy.problems), (2, 1, ()))
+        self.assertEqual(stat.S_IMODE(os.stat(copy.file).st_mode), 0o600)
+        self.assertEqual([*self.home.glob("copy.db?*")], [])
+        memory.remember("a later note")
+        self.assertEqual(backups.restore(memory, copy.file).removed, 1)
+        self.assertEqual([m.content for m in memory.list()], [m.content for m in before])
+        (self.home / "moved").mkdir()
+        os.replace(copy.file, self.home / "moved" / "memory_archive.db")
+        with HermesLite(self.home / "moved", config=core.Config({}, environ={})) as moved:
+            self.assertEqual(len(moved.list()), 2)
+            self.assertIsNotNone(moved.store.forgotten("the printer stands in room 12"))
+
+    def test_a_damaged_copy_changes_nothing_and_one_of_files_is_refused(self) -> None:
+        memory = self.filled()
+        copy = Path(backups.backup(memory, self.home / "copy.db").file)
+        data = copy.read_bytes()
+        for bad in (data[:len(data) // 2], data[:100] + bytes(2000) + data[2100:], data[:50]):
+            copy.write_bytes(bad)
+            self.assertEqual(backups.verify(memory, copy).exit_code, DamagedData.exit_code)
+            with self.assertRaises(DamagedData):
+                backups.restore(memory, copy)
+        self.assertEqual(len(memory.list()), 2)
+        with self.assertRaises(UsageError):
+            files = HermesLite(self.home / "files", config=core.Config({}, environ={}))
+            backups.backup(files, self.home / "other.db")
+
+    def test_a_disk_that_is_full_leaves_no_half_copy(self) -> None:
+        memory = self.filled()
+        with mock.patch("os.fsync", side_effect=OSError(errno.ENOSPC, "no space left")):
+            with self.assertRaises(StorageError):
+                backups.backup(memory, self.home / "copy.db")
+        self.assertFalse((self.home / "copy.db").exists())

@@ -6,11 +6,12 @@ import stat
 import unittest
 from datetime import timedelta
 from pathlib import Path
+from unittest import mock
 
 import hermes_lite as core
 from hermes_ext import backups, care, encryption, hygiene, workshop
 from hermes_ext.tests.base import Case, HAS_CRYPTO, NOW, a_secret, word
-from hermes_lite import ConfigError, HermesLite, UsageError
+from hermes_lite import ConfigError, HermesLite, StorageError, UsageError
 
 
 @unittest.skipUnless(HAS_CRYPTO, "needs the package cryptography")
@@ -122,6 +123,23 @@ class Encrypt(Case):
             self.assertEqual(encryption.encrypt(memory, "rotate").left,
                              ("backups/prune_20260101_000000.json",))
         self.assertEqual(len(keys), 3)
+
+    def test_records_that_cannot_be_read_leave_encryption_as_it_was(self) -> None:
+        for mode in ("off", "rotate"):
+            with self.subTest(mode=mode):
+                memory = self.open(HERMES_ENCRYPT="on")
+                memory.remember(f"the ferry leaves at nine, says {mode}")
+                count = len(memory.list())
+                read = core.read_files
+
+                def failing(path: Path) -> object:
+                    if path.name == "index.json":
+                        raise OSError(5, "I/O error")
+                    return read(path)
+                with mock.patch.object(core, "read_files", failing):
+                    with self.assertRaises(StorageError):
+                        encryption.encrypt(memory, mode)
+                self.assertEqual(len(self.open(HERMES_ENCRYPT="on").list()), count)
 
     def test_a_key_of_the_environment_rotates_with_both_set(self) -> None:
         one, two = self.key(), self.key()

@@ -1,23 +1,29 @@
 """A move from files into the archive and back loses nothing, also when it is killed."""
 from __future__ import annotations
 
+import contextlib
+import errno
+import functools
 import importlib.util
 import os
 import random
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
+import zlib
 from pathlib import Path
+from unittest import mock
 
 HOME = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(HOME)]
 
 import hermes_lite as core                                                        # noqa: E402
-from hermes_lite import (ConfigError, FileStore, HermesLite, Memory, Refused,     # noqa: E402
-                         UsageError, VectorKind)
+from hermes_lite import (ConfigError, DamagedData, FileStore, HermesLite, Locked,  # noqa: E402
+                         Memory, Refused, StorageError, UsageError, VectorKind)
 from hermes_ext import archive, migrate                                           # noqa: E402
 
 ENVIRON = {"HERMES_VECTOR_BACKEND": "local"}
@@ -112,6 +118,112 @@ class TestMigrate(unittest.TestCase):
             memory.close()
             self.assertEqual(isinstance(self.memory().store, FileStore), to == "files")
             self.assertEqual(self.everything(self.memory()), before)
+
+    def refused(self, memory: HermesLite, to: str, error: type) -> None:
+        """A move that cannot be finished leaves the old store whole and in use."""
+        before = self.everything(memory)
+        with self.assertRaises(error):
+            migrate.migrate(memory, to)
+        memory.close()
+        memory = self.memory(storage={"lock_timeout_seconds": 0.2})
+        self.assertEqual(isinstance(memory.store, FileStore), to == "archive")
+        self.assertEqual(self.everything(memory), before)
+
+    def test_a_log_that_cannot_be_brought_into_the_new_file_stops_the_move(self) -> None:
+        memory = self.memory(storage={"lock_timeout_seconds": 0.2})
+        self.fill(memory, 30)
+        copy_tombs = migrate._copy_tombs
+        with contextlib.ExitStack() as stack:
+            def read_beside(source: object, target: archive.ArchiveStore) -> int:
+                reader = stack.enter_context(contextlib.closing(sqlite3.connect(target.path)))
+                reader.execute("BEGIN")
+                reader.execute("SELECT * FROM tomb").fetchall()
+                return copy_tombs(source, target)
+            with mock.patch.object(migrate, "_copy_tombs", read_beside):
+                self.refused(memory, "archive", Locked)
+        migrate.migrate(self.memory(), "archive")
+        self.assertEqual(len(self.memory().list()), 30)
+
+    def test_a_disk_that_fails_under_the_new_file_stops_the_move(self) -> None:
+        memory = self.memory()
+        self.fill(memory, 30)
+        for said in ("disk I/O error", "database or disk is full"):
+            class Failing(sqlite3.Connection):
+                def execute(self, statement: str, *values: object) -> sqlite3.Cursor:
+                    if "wal_checkpoint" in statement:
+                        raise sqlite3.OperationalError(said)
+                    return super().execute(statement, *values)
+            with mock.patch("sqlite3.connect", functools.partial(sqlite3.connect,
+                                                                 factory=Failing)):
+                self.refused(memory, "archive", StorageError)
+        with mock.patch("os.fsync", side_effect=OSError(errno.EIO, "I/O error")):
+            self.refused(self.memory(), "archive", StorageError)
+        migrate.migrate(self.memory(), "archive")
+        for name in ("fsync", "replace"):
+            with mock.patch(f"os.{name}", side_effect=OSError(errno.EIO, "I/O error")):
+                self.refused(self.memory(), "files", (StorageError, OSError))
+        migrate.migrate(self.memory(), "files")
+        self.assertEqual(len(self.memory().list()), 30)
+
+    def test_a_copy_that_differs_on_the_disk_stops_the_move(self) -> None:
+        memory = self.memory()
+        self.fill(memory, 30)
+        finish = archive.ArchiveStore.finish
+
+        def lose_one(store: archive.ArchiveStore) -> None:
+            finish(store)
+            with contextlib.closing(sqlite3.connect(store.path)) as db:
+                db.execute("DELETE FROM memory WHERE seq=7")
+                db.commit()
+        with mock.patch.object(archive.ArchiveStore, "finish", lose_one):
+            self.refused(memory, "archive", DamagedData)
+
+    def test_what_a_killed_move_left_is_not_taken_for_the_store_nor_lost(self) -> None:
+        memory = self.memory()
+        self.fill(memory, 5)
+        half = archive.ArchiveStore(self.folder / "other", memory.config)
+        with half.transaction():
+            half.put(Memory("mem_other", "only the archive has it"))
+        half.close()
+        shutil.copy(half.path, memory.root / archive.FILE)
+        with self.assertRaisesRegex(ConfigError, "migrate --to archive"):
+            self.memory(storage={"backend": "archive"})
+        done = migrate.migrate(self.memory(), "archive")
+        self.assertIn("was there already", done.warnings[0])
+        kept, = memory.root.glob(f"{archive.FILE}.damaged-*")
+        self.assertIn(b"only the archive has it", kept.read_bytes())
+        self.assertEqual(len(self.memory().list()), 5)
+        (memory.root / "index.journal").write_bytes((self.journal_of("mem_back")))
+        migrate.migrate(self.memory(), "files")
+        self.assertIsNone(self.memory().store.get("mem_back"))
+
+    def journal_of(self, memory_id: str) -> bytes:
+        """A journal as a killed process leaves it, in which this memory is stored."""
+        payload = core.to_json([["put", Memory(memory_id, "it was forgotten").entry()]])
+        return b"%08x %s\n" % (zlib.crc32(payload), payload)
+
+    def test_a_process_that_goes_on_after_a_move_is_told_and_brings_nothing_back(self) -> None:
+        for to in ("archive", "files"):
+            with self.subTest(to=to):
+                old = self.memory()
+                old.remember(f"the gateway of {to} is checked on Mondays")
+                gone = old.remember(f"the printer of {to} stands in room 12")
+                old.recall("gateway")
+                mover = self.memory()
+                migrate.migrate(mover, to)
+                mover.forget(gone.id)              # the mover goes on with the new store
+                count = len(mover.list())
+                for call in (lambda: old.remember("the invoice goes to Berlin"),
+                             lambda: old.recall("gateway"), lambda: old.forget(gone.id),
+                             lambda: old.get(gone.id), old.list):
+                    with self.assertRaisesRegex(ConfigError, "open them again"):
+                        call()
+                old.close()
+                self.assertEqual(len(mover.list()), count)
+                mover.close()
+                self.assertEqual(len(self.memory().list()), count)
+                self.assertEqual((old.root / "index.json").exists(), to == "files")
+                self.assertEqual((old.root / archive.FILE).exists(), to == "archive")
 
     def test_what_changed_between_a_kill_and_the_next_run_is_taken_over(self) -> None:
         memory = self.memory()

@@ -1,0 +1,155 @@
+"""The log of an archive (`memory_archive.db-wal`), read without SQLite. A part of archive.py.
+
+SQLite ends its reading of the log at the first frame whose checksum does not fit, without a word,
+and it applies whatever log lies beside a file, also one of another file. This module finds both.
+
+The file's *generation* is the application_id in its header: a number that starts at random and
+that every transaction raises, so that the header alone tells which state a file or a log is of.
+"""
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["Frame", "frames", "generation_of", "has_page", "is_of_file", "length", "log_of",
+           "page_size", "verified_pages"]
+
+_HEAD, _FRAME = 32, 24                             # bytes before all frames; before each page
+_GENERATION = 68                                   # where a file's header has it
+
+
+class Frame(NamedTuple):
+    """A page in the log: where its frame begins, its page number, and does a commit end there."""
+    at: int
+    page: int
+    is_commit: bool
+
+
+def log_of(path: Path) -> Path:
+    """Return the path of a file's log."""
+    return path.with_name(f"{path.name}-wal")
+
+
+def length(path: Path) -> int:
+    """Return how many bytes the log of a file has; 0 where there is none."""
+    try:
+        return log_of(path).stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def generation_of(path: Path) -> int | None:
+    """Return the generation in a file's header; None where the file has none."""
+    with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
+        head = file.read(100)
+        if head[:6] == b"SQLite" and len(head) == 100:
+            return int.from_bytes(head[_GENERATION:_GENERATION + 4], "big") or None
+    return None
+
+
+def has_page(path: Path) -> bool:
+    """Tell whether the log of a file has at least one frame."""
+    return length(path) > _HEAD + _FRAME
+
+
+def frames(path: Path) -> list[Frame]:
+    """Return the frames of the log's present round, good or bad; older ones lie behind them.
+
+    Reads the head of each, not its page. A damaged head of the log is made up for by that of the
+    first frame.
+    """
+    found: list[Frame] = []
+    try:
+        file = open(log_of(path), "rb")
+    except FileNotFoundError:
+        return found
+    with file:
+        head = file.read(_HEAD)
+        size = page_size(head, path)
+        salts = head[16:24] if _is_head(head) else None
+        end = os.fstat(file.fileno()).st_size
+        for at in range(_HEAD, end - size - _FRAME + 1, _FRAME + size):
+            file.seek(at)
+            frame = file.read(_FRAME)
+            salts = salts or frame[8:16]
+            if frame[8:16] != salts:
+                break
+            page, pages = struct.unpack(">II", frame[:8])
+            found.append(Frame(at, page, pages > 0))
+    return found
+
+
+def page_size(head: bytes, path: Path) -> int:
+    """Return the size of a page by the log's head, else by the file's."""
+    size = int.from_bytes(head[8:12], "big")
+    if size < 512 or size & (size - 1) or size > 65_536:
+        with contextlib.suppress(OSError), open(path, "rb") as file:
+            begin = file.read(18)
+            size = int.from_bytes(begin[16:18], "big") if begin[:6] == b"SQLite" else 0
+        size = {1: 65_536}.get(size, size)
+    return size if 512 <= size <= 65_536 and not size & (size - 1) else 4_096
+
+
+def is_of_file(path: Path) -> bool:
+    """Tell whether the log can be one of this file: of the state it is in, or was in before.
+
+    The log is read first: whoever writes the log into the file meanwhile changes nothing.
+    """
+    log, known = log_of(path), []
+    pages = [frame for frame in frames(path) if frame.page == 1]
+    with contextlib.suppress(OSError), open(log, "rb") as file:
+        for frame in pages:
+            file.seek(frame.at + _FRAME + _GENERATION)
+            known.append(int.from_bytes(file.read(4), "big"))
+    mine = generation_of(path)
+    return not known or mine is None or min(known) - 1 <= mine <= max(known)
+
+
+def verified_pages(path: Path, *, after: int = 0) -> dict[int, bytes]:
+    """Return the last good version of each page that the log has behind its first *after* frames.
+
+    A checksum goes on from that of the frame before, as it is written there, so one bad frame
+    does not spoil those behind it.
+    """
+    found: dict[int, bytes] = {}
+    listed = frames(path)
+    if not listed:
+        return found
+    data = log_of(path).read_bytes()
+    size = page_size(data[:_HEAD], path)
+    order = ">" if data[3] & 1 else "<"
+    told, counted = data[24:32], b""               # the checksum as written, and as it should be
+    for number, (at, page, _) in enumerate(listed):
+        end = at + _FRAME + size
+        body = data[at:at + 8] + data[at + _FRAME:end]
+        right = data[at + 16:at + 24]
+        now = _checksum(body, told, order)
+        is_good = now == right or counted and _checksum(body, counted, order) == right
+        if is_good and number >= after:
+            found[page] = data[at + _FRAME:end]
+        told, counted = right, now
+    return found
+
+
+def _is_head(head: bytes) -> bool:
+    if len(head) < _HEAD or head[:3] != b"\x37\x7f\x06":
+        return False
+    order = ">" if head[3] & 1 else "<"
+    return _checksum(head[:24], bytes(8), order) == head[24:32]
+
+
+def _checksum(data: bytes, before: bytes, order: str) -> bytes:
+    """Return the checksum of *data*, a multiple of 8 bytes, that goes on from *before*."""
+    one, two = struct.unpack(">II", before)
+    words = array("I", data)
+    if (order == ">") == (struct.pack("=H", 1) == struct.pack("<H", 1)):
+        words.byteswap()
+    for at in range(0, len(words), 2):
+        one = (one + words[at] + two) & 0xFFFFFFFF
+        two = (two + words[at + 1] + one) & 0xFFFFFFFF
+    return struct.pack(">II", one, two)
