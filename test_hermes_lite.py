@@ -455,6 +455,16 @@ class Records(unittest.TestCase):
             ratios.append(seconds(lambda: dataclasses.replace(memory, importance=9)) / made)
         self.assertLess(min(ratios), 20)
 
+    def test_a_field_that_this_version_does_not_know_is_read_like_any_other(self):
+        names = ("title", "keys", "entry", "get", "extra", "_names", "no name", "")
+        memory = Memory.from_entry(entry(**{name: {"deep": (1,)} for name in names}))
+        hit = h.Hit(memory, 1.0, 0.0, 1.0)
+        for name in names:
+            self.assertEqual((memory[name], memory.get(name)), ({"deep": [1]},) * 2, name)
+            self.assertEqual(hit["memory"][name], {"deep": [1]}, name)
+        self.assertEqual(dict(hit)["memory"], dict(memory))
+        self.assertEqual(json.loads(json.dumps(h.plain([hit])))[0]["memory"], dict(memory))
+
     def test_records_are_dataclasses_to_dataclasses(self):
         memory = Memory("mem_1", "text", tags=("a",), meta={"x": 1})
         names = [field.name for field in dataclasses.fields(memory)]
