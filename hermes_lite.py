@@ -186,6 +186,35 @@ def plain(value: object) -> object:
     return str(value) if isinstance(value, os.PathLike) else value
 
 
+def fits(value: object, shape: Any) -> bool:
+    """Tell whether a value from JSON has the shape that its reader expects.
+
+    A shape is a type, or None; `(one, two)` is either of them, `[shape]` a list of any length,
+    `[one, two]` a list of exactly these, `{str: shape}` an object with any names, and
+    `{"name": shape, "more?": shape}` one with these names, of which "more" may be missing. Other
+    names may be there, too. True is no int, a whole number is a float; NaN and numbers beyond 64
+    bits fit nothing.
+    """
+    if isinstance(shape, tuple):
+        return any(fits(value, each) for each in shape)
+    if isinstance(shape, list):
+        if not isinstance(value, list):
+            return False
+        if len(shape) == 1:
+            return all(fits(item, shape[0]) for item in value)
+        return len(value) == len(shape) and all(map(fits, value, shape))
+    if isinstance(shape, dict):
+        if not isinstance(value, dict):
+            return False
+        if str in shape:
+            return all(fits(item, shape[str]) for item in value.values())
+        return all(fits(value[name.rstrip("?")], inner) if name.rstrip("?") in value
+                   else name.endswith("?") for name, inner in shape.items())
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return abs(value) < 1 << 64 and (shape is float or type(value) is shape)
+    return value is None if shape is None else type(value) is shape
+
+
 class _Record:
     """A frozen dataclass that also reads like a mapping in JSON's types.
 
@@ -757,11 +786,14 @@ def _check_value(section: str, key: str, value: object, place: str) -> object:
         for name in fields:
             _known(name, _ROOM_FIELDS, place)
         _check_number(label, fields.get("days", 1), 1, place)
+    elif section == "category_mapping":
+        if not isinstance(value, str):
+            raise ConfigError(f"{place}: '{label}' needs the name of a room, not {_brief(value)}")
     elif section in _OPEN_SECTIONS:
         pass
     elif label in _CHOICES:
         value = {True: "on", False: "off"}[value] if isinstance(value, bool) else value
-        if value not in _CHOICES[label]:
+        if not isinstance(value, str) or value not in _CHOICES[label]:
             raise ConfigError(f"{place}: '{label}' is one of {', '.join(_CHOICES[label])}")
     elif isinstance(DEFAULTS[section][key], list):
         if not (isinstance(value, list) and all(isinstance(item, str) for item in value)):
@@ -769,8 +801,14 @@ def _check_value(section: str, key: str, value: object, place: str) -> object:
     elif isinstance(DEFAULTS[section][key], (int, float)):
         _check_number(label, value, DEFAULTS[section][key], place)
     elif not isinstance(value, (str, type(None))):
-        raise ConfigError(f"{place}: '{label}' needs a string, not {value!r}")
+        raise ConfigError(f"{place}: '{label}' needs a string, not {_brief(value)}")
     return value
+
+
+def _brief(value: object) -> str:
+    """Return a value as an error may show it: short, however long or deep it is."""
+    import reprlib
+    return reprlib.repr(value)
 
 
 def _check_number(label: str, value: object, default: object, place: str) -> None:
@@ -778,10 +816,11 @@ def _check_number(label: str, value: object, default: object, place: str) -> Non
     kinds, wanted = {bool: ((bool,), "true or false"), int: ((int,), "a whole number"),
                      float: ((int, float), "a number")}[type(default)]
     if type(value) not in kinds:
-        raise ConfigError(f"{place}: '{label}' needs {wanted}, not {value!r}")
+        raise ConfigError(f"{place}: '{label}' needs {wanted}, not {_brief(value)}")
     least = int(label.split(".")[-1] in _AT_LEAST_ONE or label.startswith("rooms."))
     if type(value) is not bool and not least <= value < 1e9:
-        raise ConfigError(f"{place}: '{label}' is {value}; it may not be below {least}")
+        raise ConfigError(f"{place}: '{label}' is {_brief(value)}; it may not be below {least}, "
+                          "nor above 1,000,000,000")
 
 
 _AT_LEAST_ONE = ("default_top_k", "max_text_chars", "backups_kept", "max_facts", "hot_boost",
@@ -6531,7 +6570,8 @@ class FileStore:
         except FileNotFoundError:
             return None
         except (OSError, ValueError):
-            self._check_key(_head(path))
+            if is_ciphertext(_head(path)):         # it may be the key that does not fit
+                self._check_key()
             self.notices.append(f"{name} was damaged ({_put_aside(path)})")
             return None
 
@@ -8210,12 +8250,16 @@ class HermesLite:
 
     # -- files of systems and jobs ------------------------------------------
 
-    def state(self, name: str) -> dict[str, object]:
-        """Return a job's small state, {} at first; a damaged one is set aside and said."""
+    def state(self, name: str, *, sound: Callable[[dict], bool] | None = None
+              ) -> dict[str, object]:
+        """Return a job's small state, {} at first; a damaged one is set aside and said.
+
+        *sound* tells whether a state is one that the job can read; most use `fits`.
+        """
         path = f".state_{name}.json"
         try:
             data = from_json(self.store.read(path) or b"{}")
-            if isinstance(data, dict):
+            if isinstance(data, dict) and (not data or sound is None or sound(data)):
                 return data
         except ValueError:
             pass

@@ -465,6 +465,21 @@ class Records(unittest.TestCase):
         self.assertEqual(dict(hit)["memory"], dict(memory))
         self.assertEqual(json.loads(json.dumps(h.plain([hit])))[0]["memory"], dict(memory))
 
+    def test_a_value_fits_the_shape_that_its_reader_expects(self):
+        clock = {str: int}
+        shape = {"n": int, "rate": float, "files": [{"name": str, "at?": (None, int)}],
+                 "pair": [str, clock]}
+        good = {"n": 1, "rate": 1, "files": [{"name": "a"}, {"name": "b", "at": None}],
+                "pair": ["x", {"y": 2}], "more": "may be there"}
+        self.assertTrue(h.fits(good, shape))
+        for wrong in ({"n": True}, {"n": 1.0}, {"n": 10 ** 400}, {"rate": math.nan}, {"rate": "1"},
+                      {"files": {}}, {"files": [{}]}, {"files": [{"name": "a", "at": "1"}]},
+                      {"pair": ["x"]}, {"pair": ["x", {"y": None}]}, {"pair": None}):
+            self.assertFalse(h.fits({**good, **wrong}, shape), wrong)
+        self.assertFalse(h.fits({k: v for k, v in good.items() if k != "n"}, shape))
+        for value in (None, 7, "text", [], True):
+            self.assertFalse(h.fits(value, shape), value)
+
     def test_records_are_dataclasses_to_dataclasses(self):
         memory = Memory("mem_1", "text", tags=("a",), meta={"x": 1})
         names = [field.name for field in dataclasses.fields(memory)]
@@ -711,6 +726,13 @@ class YamlSettings(Case):
                 ("rooms:\n  lab: {day: 3}\n", ":2: unknown key 'day'; did you mean 'days'"),
                 ("rooms:\n  lab: 0\n", ":2: .*below 1"),
                 ("category_mapping:\n  idea: event\n", ":2: unknown room 'event'; did you mean"),
+                ("category_mapping: {idea: {}}\n", ":1: .*needs the name of a room, not {}"),
+                ("category_mapping: {idea: [[1]]}\n", ":1: .*needs the name of a room"),
+                ("retrieval: {fusion: []}\n", ":1: .*one of minmax, rrf"),
+                ("retrieval: {min_score: 1" + 400 * "0" + "}\n", ":1: .{,80}; .*nor above"),
+                ("vectors: {url: " + 90 * "[" + 90 * "]" + "}\n", ":1: .*needs a string"),
+                ('{"vectors": {"url": ' + 400 * "[" + 400 * "]" + "}}", ": .*needs a string"),
+                (2_000 * "[", ": "), (100_000 * '{"a":', ": "),
                 (b"rooms:\n  a\xff: 3\n", "not UTF-8"), ("a: &a [*a]\n", ":1: "),
                 ("rooms:\n  ? [1, 2]\n  : 3\n", ":2: ")):
             with self.subTest(text), self.assertRaisesRegex(ConfigError, f"config.yaml.*{said}"):

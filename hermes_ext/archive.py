@@ -90,7 +90,7 @@ def _seconds(created_at: str) -> int:
 class ArchiveStore(ArchiveFile, Rescue, Tombs, Vectors):
     """Memories in one SQLite file; the head of this module says what it promises."""
     write, read, holding = FileStore.write, FileStore.read, FileStore.holding
-    describe_rooms = FileStore.describe_rooms
+    describe_rooms, _check_key = FileStore.describe_rooms, FileStore._check_key
     _from_mirror, _from_backup = FileStore._from_mirror, FileStore._from_backup
     _read_backup, _drop_old_backups = FileStore._read_backup, FileStore._drop_old_backups
     cipher = None
@@ -363,6 +363,7 @@ class ArchiveStore(ArchiveFile, Rescue, Tombs, Vectors):
 
     # -- upkeep -------------------------------------------------------------
 
+    @mended
     def version(self) -> object:
         """Return a value that changes when another process has written."""
         return id(self._db()), self._row("PRAGMA data_version")[0]

@@ -50,7 +50,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hermes_lite import (ConfigError, Event, FileLock, HermesLite, NotFound, Operation, Param,
-                         StorageError, UsageError, _Record, _visible, append_bytes, counted,
+                         StorageError, UsageError, _Record, _visible, append_bytes, counted, fits,
                          from_json, iso, make_folder, parse_time, write_atomic)
 
 __all__ = ["Audit", "OPERATIONS", "Verdict", "listed", "system", "verify"]
@@ -158,7 +158,7 @@ class Audit:
         """Return the head, None where there is none that can be read."""
         with contextlib.suppress(OSError, ValueError):
             head = from_json(self.head_path.read_bytes())
-            if isinstance(head, dict) and type(head.get("count")) is int:
+            if fits(head, _HEAD) and head.get("mac", "").isascii():
                 return {"mac": "", "seal": "", **head}
         return None
 
@@ -194,12 +194,16 @@ def _dumped(body: Mapping[str, object]) -> bytes:
     return json.dumps(body, separators=(", ", ": ")).encode()
 
 
+_HEAD = {"count": int, "mac?": str, "seal?": str}
+_LINE = {"n": int, "mac": str, "at?": str, "surface?": str, "agent?": str, "what?": str,
+         "ids?": [str], "count?": int, "query?": str, "why?": str}
+
+
 def _line(row: bytes) -> Line | None:
     """Return a line, None for what is none of ours."""
     with contextlib.suppress(ValueError):
         line = from_json(row)
-        if isinstance(line, dict) and type(line.get("n")) is int and _dumped(line) == row and (
-                isinstance(line.get("mac"), str)):
+        if fits(line, _LINE) and _dumped(line) == row and line["mac"].isascii():
             return line
     return None
 

@@ -31,6 +31,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import re
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -141,10 +142,9 @@ class Cold:
         self.place, self.files, self.memories = "cold", {}, {}
         try:
             saved = core.from_json(self.memory.store.read(INDEX) or b"{}")
-            if saved:
-                self.place = str(saved["place"])
-                self.files, self.memories = dict(saved["files"]), dict(saved["memories"])
-        except (ValueError, LookupError, TypeError):
+            if saved != {}:
+                self.place, self.files, self.memories = _checked(saved)
+        except ValueError:
             aside = core._put_aside(self.memory.root / INDEX)
             self.memory.notices.append(f"{INDEX} was damaged ({aside}); the cold files are whole, "
                                        "`import` reads them")
@@ -202,6 +202,23 @@ class Cold:
         if where.read(name) != data:
             raise DamagedData(f"{name} does not read back from {place}; nothing was moved")
         self.files[name] = {"place": place, "sha256": hashlib.sha256(data).hexdigest()}
+
+
+_SHAPE = {"version": int, "place": str, "memories": {str: [str, str]},
+          "files": {str: {"place": str, "sha256": str}}}
+
+
+def _checked(saved: object) -> tuple[str, dict, dict]:
+    """Return place, files and memories of an index; ValueError where it is not one of ours."""
+    if not core.fits(saved, _SHAPE) or saved["version"] != 1:
+        raise ValueError("of another shape or version")
+    files, memories = saved["files"], saved["memories"]
+    if not all(map(core.is_safe_id, (*files, *memories))):
+        raise ValueError("a name that is none")
+    for name, words in memories.values():
+        if name not in files or not re.fullmatch("(?:[0-9a-f]{8})*", words):
+            raise ValueError("a memory in no file")
+    return saved["place"], files, memories
 
 
 def _terms(text: str) -> list[str]:

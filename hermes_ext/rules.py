@@ -58,8 +58,8 @@ from pathlib import Path
 
 from hermes_lite import (ConfigError, Event, FileLock, HermesError, HermesLite, Memory, NotFound,
                          Operation, Param, StorageError, UsageError, _deep, _first_line, _known,
-                         _Record, _visible, append_bytes, from_json, import_system, iso,
-                         make_folder, parse_time, to_json, write_atomic)
+                         _Record, _visible, append_bytes, fits, from_json, import_system,
+                         iso, make_folder, parse_time, to_json, write_atomic)
 
 __all__ = ["Firing", "OPERATIONS", "Overview", "Rule", "Rules", "read_rule", "system"]
 
@@ -311,8 +311,9 @@ class Rules:
 
     def _known(self) -> dict[str, dict[str, list]]:
         """Return {rule: {memory id and what: [value, how often it changed]}}."""
-        return {name: dict(values) for name, values in self.memory.state("rules").items()
-                if isinstance(values, dict)}
+        shape = {str: {str: [(str, None), int]}}
+        known = self.memory.state("rules", sound=lambda state: fits(state, shape))
+        return {name: dict(values) for name, values in known.items()}
 
     def _changed(self, rule: Rule, memory: Memory, known: dict[str, dict[str, list]]
                  ) -> Iterator[tuple[Rule, Memory, str, str]]:

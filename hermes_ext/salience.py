@@ -120,8 +120,8 @@ class Salience:
     def _lessons(self) -> dict[str, float] | None:
         """Return {id: lambda} of the pins; None where nothing was learned yet, or it was lost."""
         kept = self.memory.state("salience").get("pins")
-        return {key: rate for key, rate in kept.items() if isinstance(rate, float)} if (
-            isinstance(kept, dict)) else None
+        return {key: rate for key, rate in kept.items() if isinstance(rate, float)
+                and 0 <= rate <= _FASTEST} if isinstance(kept, dict) else None
 
     def score(self, memory: Memory, rate: float | None = None) -> float:
         """Return the score of a memory now."""

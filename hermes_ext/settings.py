@@ -123,7 +123,7 @@ def set_value(root: Path, name: str, word: str) -> Setting:
     try:
         path = root / "config.yaml"
         data = _changed(_present(path), keys, _value(keys, word))
-        _check(data)
+        _check(data, root)
         write_atomic(path, data)
     finally:
         lock.release()
@@ -219,16 +219,18 @@ def _at(tree: object, keys: list[str]) -> object:
     return tree
 
 
-def _check(data: bytes) -> None:
-    """Hold a new file against every check of a start, in a folder of its own."""
+def _check(data: bytes, root: Path) -> None:
+    """Open a memory with the new file in a folder of its own: every check of a start is made.
+
+    The store is of the kind that *root* has, which is an archive also where only its file says so.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        write_atomic(root / "config.yaml", data, durable=False)
-        config = load_config(root, environ={})
-        core.check_rules(config["security"]["redact_patterns"])
-        memory = _bare(root, config)
-        memory.config = config
-        core.load_systems(memory)
+        trial = Path(folder)
+        write_atomic(trial / "config.yaml", data, durable=False)
+        config = load_config(trial, environ={})
+        if (root / "memory_archive.db").exists() and not (root / "index.json").exists():
+            config["storage"]["backend"] = "archive"
+        HermesLite(trial, config=config).close()
 
 
 # -- commands -----------------------------------------------------------------
@@ -239,6 +241,9 @@ class _NoStore:
 
     def __init__(self, root: Path) -> None:
         self.root, self.notices = root, []
+
+    def read(self, name: str) -> None:
+        """There is no file to read."""
 
     def close(self) -> None:
         """There is nothing to close."""

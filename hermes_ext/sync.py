@@ -68,11 +68,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hermes_ext.sync_folder import Inbox, folder_cipher, listed, look_of
+from hermes_ext.sync_merge import DEVICE
 from hermes_ext.sync_own import Outbox
 from hermes_ext.sync_state import Book, new_device
 from hermes_ext.sync_take import Taker
 from hermes_lite import (ConfigError, HermesLite, NotFound, Operation, Param, Refused, UsageError,
-                         _Record, _visible, counted, from_json, make_folder, take_over_edits)
+                         _Record, _visible, counted, fits, from_json, make_folder,
+                         take_over_edits)
 
 __all__ = ["OPERATIONS", "Synced", "retire", "status", "sync"]
 
@@ -182,12 +184,36 @@ def sync(memory: HermesLite, folder: str | os.PathLike | None = None, *, plain: 
         return _Run(memory, path, state).run(dry_run=dry_run)
 
 
+_CLOCK = {str: int}
+_OWN = {"n": int, "size": int, "crc": int, "gen": str, "tail": str, "lines": int, "sealed": str}
+_ROW = [str, int, int, [[_CLOCK, str]], str, {
+    "marks?": {str: str}, "levels?": _CLOCK, "kept?": [str], "gone?": _CLOCK, "same?": [_CLOCK],
+    "void?": [_CLOCK], "aged?": bool, "note?": str, "stored?": str}]
+_STATE = {
+    "version": int, "look": str, "device": str, "n": int, "folder": str, "plain": bool,
+    "salt": str, "inode": int, "moves?": int, "again?": bool,
+    "own": (None, _OWN), "rows?": {str: _ROW},
+    "files": {str: {"stamp": [int], "device": str, "n": int, "head": int, "at": int,
+                    "waits": bool}}}
+
+
+def _is_sound(state: object) -> bool:
+    """Tell whether a state, with or without its rows, is one that `sync` wrote."""
+    return (fits(state, _STATE) and DEVICE.fullmatch(state["device"]) is not None
+            and len(state["salt"]) <= 64)
+
+
+def _is_readable(state: dict[str, object]) -> bool:
+    """Tell whether a state is sound, or of another version and nothing to judge here."""
+    return _is_sound(state) or fits(state, {"version": int}) and state["version"] != 1
+
+
 def _head(memory: HermesLite) -> dict[str, object]:
     """Return the state without its rows, which are most of it; {} where there is none."""
     head, _, rest = (memory.store.read(".state_sync.json") or b"").partition(b', "rows"')
     with contextlib.suppress(ValueError):
         state = from_json(head + b"}") if rest else {}
-        return state if state.get("version") == 1 else {}
+        return state if _is_sound(state) and state["version"] == 1 else {}
     return {}
 
 
@@ -196,7 +222,7 @@ def _whole(memory: HermesLite, folder: Path, plain: bool) -> dict[str, object]:
     fresh = {"version": 1, "look": "", "device": new_device(), "n": 0, "folder": str(folder),
              "plain": plain, "salt": os.urandom(16).hex(), "inode": os.stat(memory.root).st_ino,
              "moves": 0, "own": None, "files": {}, "rows": {}}
-    state = {**fresh, **memory.state("sync")}
+    state = {**fresh, **memory.state("sync", sound=_is_readable)}
     if state["version"] != 1:
         raise ConfigError(f"{memory.root / '.state_sync.json'} is of another version; update "
                           "hermes-lite")

@@ -1,5 +1,6 @@
 """Settings: what is listed is in force, and a set changes one line and nothing else."""
 import difflib
+import importlib
 import importlib.util
 import json
 import os
@@ -15,6 +16,7 @@ from pathlib import Path
 HOUSE = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(HOUSE))
 
+from hermes_ext import CONTENTS                                         # noqa: E402
 from hermes_ext.settings import get, set_value, settings                # noqa: E402
 from hermes_lite import (ConfigError, DEFAULTS, HermesError, HermesLite, MissingPackage,  # noqa: E402
                          NotFound, UsageError, load_config)
@@ -165,6 +167,32 @@ class TestSet(SettingsCase):
             with self.assertRaises(error, msg=name):
                 set_value(self.root, name, word)
             self.assertEqual(self.path.read_bytes(), before, name)
+
+    def test_settings_can_be_set_where_every_system_is_named_on_both_stores(self):
+        names = [name for name in CONTENTS if hasattr(
+            importlib.import_module(f"hermes_ext.{name}"), "system")]
+        self.assertIn("buffer", names)
+        for store in ("files", "archive"):
+            self.path.unlink(missing_ok=True)
+            with HermesLite(self.root) as memory:
+                memory.remember("The gateway listens on port 8080")
+            (self.root / "cold_index.json").write_text(
+                '{"version": 1, "place": "cold", "files": {}, "memories": {}}')
+            if store == "archive":                 # its file alone says what it is
+                done = self.cli("migrate", "--to", "archive")
+                self.assertEqual(done.returncode, 0, done)
+            for name in names:
+                if name == "buffer" and store == "files":
+                    with self.assertRaises(ConfigError):
+                        set_value(self.root, "systems.buffer", "{}")
+                else:
+                    set_value(self.root, f"systems.{name}", "{}")
+            for words in (["set", "retrieval.grams", "3"], ["set", "systems.audit.reads", "false"],
+                          ["get", "systems"], ["list"], ["path"]):
+                done = self.cli("config", *words)
+                self.assertEqual((done.returncode, done.stderr), (0, ""), words)
+            self.assertEqual(load_config(self.root)["retrieval"]["grams"], 3)
+            self.assertEqual(len(HermesLite(self.root).list()), 1)
 
     def test_a_broken_file_is_left_alone(self):
         self.path.write_text("retrieval: [")
