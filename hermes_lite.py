@@ -3188,6 +3188,7 @@ def make_folder(path: Path) -> None:
         for folder in (*reversed(path.parents), path):     # mkdir's own `parents` go by umask
             if not folder.is_dir():
                 folder.mkdir(mode=0o700, exist_ok=True)
+                _sync_folder(folder.parent)
     except OSError as problem:
         raise _storage_error(problem, path) from None
 
@@ -3224,9 +3225,11 @@ _BINARY = getattr(os, "O_BINARY", 0)
 
 
 def append_bytes(path: Path, data: bytes, *, durable: bool = True) -> int:
-    """Append *data* to *path*, fsync it, and return the new length; on error cut it back."""
+    """Append *data* to *path*, fsync it, and return the new length; on error cut it back.
+
+    The folder is synced each time, for whoever made the file may not have waited for the disk.
+    """
     try:
-        fresh = not path.exists()
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _BINARY, 0o600)
         with open(handle, "ab", buffering=0) as file:
             before = os.fstat(handle).st_size
@@ -3240,7 +3243,7 @@ def append_bytes(path: Path, data: bytes, *, durable: bool = True) -> int:
                 raise
     except OSError as problem:
         raise _storage_error(problem, path) from None
-    if fresh and durable:
+    if durable:
         _sync_folder(path.parent)
     return before + len(data)
 
@@ -5455,8 +5458,8 @@ class GraphStore:
 #   6. A file that cannot be read is set aside under another name, never overwritten.
 #
 # Write order of a transaction: today's backup, journal, Markdown mirror; then, when the journal
-# is folded: graph.json, vectors.json, tombstones.json, index.json, and only then the journal
-# goes. A small store (index.json below 256 KiB) is folded at once, a larger one when its journal
+# is folded: graph.json, vectors.json, tombstones.json, .state_records.json (length and crc32 of
+# the index.json to come and of the one before), index.json, and only then the journal goes. A small store (index.json below 256 KiB) is folded at once, a larger one when its journal
 # has grown to a 32nd of it, so that one more memory never costs a rewrite of all of them.
 
 class Store(Protocol):
@@ -5828,6 +5831,8 @@ class FileStore:
         self._depth, self._lock = 0, FileLock(root / ".lock")
         self._seen: tuple | None = None            # stamps of index.json and the journal
         self._check = [0, 0]                       # length and crc32 of index.json
+        self.loss = 0                              # memories there were before a loss; 0 without
+        self._loss_says = ""                       # the sentence about it
         self._journal_end = self._known_until = self._saved_lag = 0
         self._unmirrored: dict[str, None] = {}     # changed, and maybe not yet in store/
         self._unmirrored_before: frozenset[str] = frozenset()    # when the search state was saved
@@ -5923,7 +5928,7 @@ class FileStore:
         if self._seen[0] is None:                  # so that a missing one is a lost one
             with contextlib.suppress(OSError):     # as a checkout made it
                 os.chmod(self.root, 0o700)
-            self.write("index.json", _join_rows(self._rows.values()))
+            self._write_index(_join_rows(self._rows.values()))
             self._seen = (_stamp(self.root / "index.json"), self._seen[1])
         for memory_id in list(self._unmirrored):   # of a process that was killed
             there = (self.root / "store" / f"{memory_id}.md").exists()
@@ -6326,6 +6331,8 @@ class FileStore:
                 self._reload()
             if seen[0] == _stamp(self.root / "index.json"):
                 self._seen = seen
+                self.notices += [self._loss_says] if self._loss_says else []
+                self._loss_says = ""
                 return
             self._seen = None                      # it was replaced while we read
             self.notices[said:] = [n for n in self.notices[said:] if n != _BAD_LINE]
@@ -6357,7 +6364,9 @@ class FileStore:
         self._saved_lag = self._lag() if trusted else 0
         self._known_until = state["journal"][0] if trusted else 0
         self._unmirrored_before = frozenset(state.get("unmirrored", ()))
+        held = len(self._rows)
         self._replay(0)
+        self._look_for_loss(held)
         for memory_id in before.keys() | self._rows.keys() if before else ():
             if before.get(memory_id) != self._rows.get(memory_id):
                 self._changed(memory_id, self.text(memory_id))
@@ -6435,6 +6444,7 @@ class FileStore:
         except FileNotFoundError:
             data = b""
         self._journal_end = start
+        forgotten = {tomb["id"] for tomb in self._tombs.values()}
         *lines, tail = data.split(b"\n")
         if tail and self._is_line(tail):            # only its line end is missing
             lines.append(tail)
@@ -6453,7 +6463,10 @@ class FileStore:
                 self._suspect = "bad"
                 continue
             for op in ops:
-                self._apply(op, known=self._journal_end <= self._known_until)
+                if op[0] == "lift":
+                    forgotten.discard(self._tombs.get(op[1], {}).get("id"))
+                if op[0] != "put" or op[1]["id"] not in forgotten:     # of a journal come back
+                    self._apply(op, known=self._journal_end <= self._known_until)
 
     @staticmethod
     def _is_line(line: bytes) -> bool:
@@ -6491,6 +6504,73 @@ class FileStore:
 
     # -- recovery -----------------------------------------------------------
 
+    def _look_for_loss(self, held: int) -> None:
+        """Find out whether another program put a smaller or older index.json in place.
+
+        *held* is how many memories index.json holds, without the journal. A file that this
+        store wrote last is believed; any other one is compared with what else is known.
+        """
+        self.loss, self._loss_says = 0, ""
+        if self._suspect:                          # the next writer mends the journal first
+            return
+        known = self._read_known()
+        is_ours = self._check == known["check"] or self._check == known["before"] and (
+            (self.root / "index.journal").exists())            # killed before the rename
+        if is_ours and not known["loss"]:
+            return
+        unknown = {path.stem for path in self.root.glob("store/mem_*.md")
+                   if re.fullmatch(r"mem_\d{8}_\d{6}_[0-9a-f]+", path.stem)
+                   and not self.is_taken(path.stem)}
+        forgotten = len({tomb["id"] for tomb in self._tombs.values()}) - known["forgotten"]
+        fewer = known["count"] - held - max(forgotten, 0)
+        backed = [memory.id for memory in self._from_backup()]
+        unknown_backed = {i for i in backed if not self.is_taken(i)}
+        if not is_ours and fewer > 0 or 2 * len(unknown_backed) > len(backed) or (
+                known["loss"] and unknown_backed):
+            unknown |= unknown_backed
+        if not unknown and (is_ours or fewer <= 0):
+            return
+        self.loss = max(known["loss"], known["count"], held + len(unknown))
+        way = (f"run `repair` to bring back {len(unknown)} from store/ and backups/" if unknown
+               else "no copy of the others was found in store/ or backups/")
+        self._loss_says = ("index.json was replaced by another program and has lost memories: it "
+                           f"holds {held} where there were {self.loss}; {way}")
+
+    def _read_known(self) -> dict[str, Any]:
+        """Return what `_write_index` noted last; nothing is known without the file."""
+        numbers = {"count": 0, "forgotten": 0, "loss": 0}
+        known = {**numbers, "check": None, "before": None}
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+            path = self.root / ".state_records.json"
+            content = from_json(unseal(path.read_bytes(), self.cipher))
+            counts = {name: int(content[name]) for name in numbers}
+            known = {**counts, "check": content["check"], "before": content["before"]}
+        return known
+
+    def _write_index(self, data: bytes, *, count: int | None = None) -> None:
+        """Write index.json, and before it what tells a file of ours from any other."""
+        before, self._check = self._check, [len(data), zlib.crc32(data)]
+        known = {"version": 1, "count": len(self._rows) if count is None else count,
+                 "forgotten": len({tomb["id"] for tomb in self._tombs.values()}),
+                 "check": self._check, "before": before, "loss": self.loss}
+        write_atomic(self.root / ".state_records.json", seal(to_json(known), self.cipher),
+                     durable=False)
+        self.write("index.json", data)
+
+    def missing(self) -> list[Memory]:
+        """Return what the mirror and the backups hold and neither a record nor a tombstone knows.
+
+        Of several copies the first is returned: the mirror's, then the newest backup's. A file
+        of the mirror that was cut short gives way to the whole text.
+        """
+        found: dict[str, Memory] = {}
+        backups = (self._read_backup(path) or () for path in self._backups())
+        for memories in (self._from_mirror(), *backups):
+            for each in memories:
+                if not self.is_taken(each.id):
+                    found[each.id] = _whole(found.get(each.id), each)
+        return [found[memory_id] for memory_id in sorted(found)]
+
     def _recover(self, damaged: bytes | None) -> bytes:
         """Rebuild the index from what is left and say from where; DamagedData when nothing is.
 
@@ -6507,9 +6587,12 @@ class FileStore:
         for source, memories in (("the damaged file", self._salvage(damaged or b"")),
                                  ("the Markdown mirror", self._from_mirror()),
                                  ("the newest good backup", self._from_backup())):
-            fresh = {m.id: m for m in memories if m.id not in found and m.id not in gone}
-            found.update(fresh)
-            counts += [f"{len(fresh)} from {source}"] if fresh else []
+            fresh = 0
+            for each in memories:
+                if each.id not in gone:
+                    fresh += each.id not in found
+                    found[each.id] = _whole(found.get(each.id), each)
+            counts += [f"{fresh} from {source}"] if fresh else []
         path = self.root / "index.json"
         if damaged and not found:
             raise DamagedData(f"{path} cannot be read and there is no mirror and no backup to "
@@ -6520,7 +6603,7 @@ class FileStore:
                             f"{', '.join(counts) or 'nothing'}")
         data = _join_rows(to_json(found[key].entry()) for key in sorted(found))
         with contextlib.suppress(StorageError):    # a read-only disk can still be searched
-            self.write("index.json", data)
+            self._write_index(data, count=len(found))
         return data
 
     def _salvage(self, damaged: bytes) -> Iterator[Memory]:
@@ -6539,11 +6622,18 @@ class FileStore:
                     yield replace(memory, content=redact(memory.content)[0])
 
     def _from_backup(self) -> Iterator[Memory]:
-        for path in sorted(self.root.glob("backups/auto_index.json.*.bak"), reverse=True):
+        for path in self._backups():
             entries = self._read_backup(path)
             if entries is not None:
                 yield from entries
                 return
+
+    def _backups(self) -> list[Path]:
+        """Return the daily backups, newest first; last those that a wrong clock has dated."""
+        tomorrow = f"{self.clock().astimezone(timezone.utc) + timedelta(days=1):%Y%m%d}"
+        paths = sorted(self.root.glob("backups/auto_index.json.*.bak"), reverse=True)
+        late = [path for path in paths if path.name.split(".")[2] > tomorrow]
+        return [path for path in paths if path not in late] + late
 
     def _read_backup(self, path: Path) -> list[Memory] | None:
         """Return a backup's memories, None when it is damaged."""
@@ -6634,11 +6724,9 @@ class FileStore:
             self._parts["graph"].open(self)
             self._parts["graph"].save(self.cipher)
         self._save_tombs()
-        data = _join_rows(self._rows.values())
-        self.write("index.json", data)
+        self._write_index(_join_rows(self._rows.values()))
         (self.root / "index.journal").unlink(missing_ok=True)
         self._journal_end = self._known_until = 0
-        self._check = [len(data), zlib.crc32(data)]
         self._seen = (_stamp(self.root / "index.json"), None)
 
     def settle(self, *, rebuild: bool = False) -> None:
@@ -6687,13 +6775,24 @@ class FileStore:
                     path.unlink()
 
     def _drop_old_backups(self) -> None:
-        """Keep the newest good ones; a damaged backup neither counts nor goes."""
+        """Keep the newest good ones; a damaged backup neither counts nor goes.
+
+        Nor goes one that holds what the store has lost: more than half of it is unknown here, or
+        any of it while a loss is not mended.
+        """
         kept = self.config["storage"]["backups_kept"]
-        paths = sorted(self.root.glob("backups/auto_index.json.*.bak"), reverse=True)
-        good = [path for path in paths if self._read_backup(path) is not None] if len(
-            paths) > kept else []
-        for path in good[kept:]:
-            path.unlink(missing_ok=True)
+        paths = self._backups()
+        good = 0
+        for path in paths if len(paths) > kept else ():
+            entries = self._read_backup(path)
+            if entries is None:
+                continue
+            good += 1
+            if good <= kept:
+                continue
+            lost = sum(not self.is_taken(each.id) for each in entries)
+            if not (2 * lost > len(entries) or lost and self.loss):
+                path.unlink(missing_ok=True)
 
     def holding(self, memory_id: str) -> list[str]:
         """Return the backups and archives, by name, in which this id still stands."""
@@ -6814,6 +6913,15 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def _whole(first: Memory | None, second: Memory) -> Memory:
+    """Return the first copy of a memory, or the second where the first was cut short."""
+    if first is None:
+        return second
+    text = first.content.rstrip()
+    is_cut = len(text) < len(second.content) and second.content.startswith(text)
+    return second if is_cut else first
 
 
 def _join_rows(rows: Iterable[bytes]) -> bytes:

@@ -3746,6 +3746,26 @@ print(json.dumps([error, kept, sorted(m.id for m in again.list())]))""", self.ro
                          {NOTES[0], NOTES[2], NOTES[3]})
         self.assertEqual(memory.take_notices(), ["a damaged line of index.journal is left out"])
 
+    @unittest.skipUnless(sys.platform == "linux", "reads /proc")
+    def test_the_entry_of_a_new_file_in_its_folder_is_on_the_disk_before_the_write_returns(self):
+        synced, fsync = [], os.fsync
+
+        def note(handle: int) -> None:
+            synced.append(os.readlink(f"/proc/self/fd/{handle}"))
+            fsync(handle)
+        with mock.patch.object(h.os, "fsync", note):
+            root = self.folder / "new" / "root"
+            h.HermesLite(root, config=h.Config(environ={})).remember("the first")
+            for folder in (self.folder, root.parent, root):
+                self.assertIn(str(folder), synced)
+            memory = self.large()
+            with memory.store.transaction():
+                memory.store.touch([*memory.store.ids()], self.now)        # makes the journal
+            synced.clear()
+            memory.remember("acknowledged, in a journal that a recall has made")
+        journal = synced.index(str(self.root / "index.journal"))
+        self.assertEqual(synced[journal + 1], str(self.root))
+
     def test_a_journal_that_is_replayed_twice_changes_nothing(self):
         memory = self.large(*NOTES[:3])
         memory.recall("gateway")
@@ -3997,6 +4017,127 @@ class Damage(Case):
             self.assertEqual({m.content for m in memory.list()}, self.all)
             self.assertEqual(memory.take_notices(), [])
         self.assertEqual(list(self.root.glob("*.damaged-*")), [])
+
+    def replace_index(self, data: bytes) -> str:
+        """Put another index.json in place; return what the next process says of it."""
+        self.index.write_bytes(data)
+        memory = self.open()
+        memory.list()
+        return "; ".join(n for n in memory.take_notices() if "replaced by another" in n)
+
+    def test_a_smaller_but_valid_index_is_reported_until_it_is_mended(self):
+        rows = json.loads(self.good)
+        for data in (b"[{}]", json.dumps(rows[:1]).encode(), h._join_rows(
+                map(h.to_json, rows[:3]))):
+            held = len(json.loads(data)) - (data == b"[{}]")
+            with self.subTest(held):
+                said = self.replace_index(data)
+                self.assertIn(f"holds {held} where there were 8; run `repair` to bring back "
+                              f"{8 - held} from", said)
+        with self.open() as memory:                # a write, and another process later
+            memory.remember("One note after the loss")
+        memory = self.open()
+        self.assertEqual(len(memory.list()), 4)
+        self.assertIn("holds 4 where there were 9; run `repair`", memory.take_notices()[0])
+        self.assertEqual({m.content for m in memory.store.missing()} | {
+            m.content for m in memory.list()}, self.all | {"One note after the loss"})
+
+    def test_an_older_but_valid_index_is_reported(self):
+        older = self.good
+        with self.open() as memory:
+            memory.remember("Written after the copy was made")
+        self.assertIn("holds 8 where there were 9; run `repair` to bring back 1",
+                      self.replace_index(older))
+
+    def test_a_smaller_index_without_a_mirror_is_reported_from_the_newest_backup(self):
+        shutil.rmtree(self.root / "store")
+        self.assertIn("holds 1 where there were 8; run `repair` to bring back 7",
+                      self.replace_index(json.dumps(json.loads(self.good)[:1]).encode()))
+        self.assertIn("holds 0 where there were 8; run `repair` to bring back 8",
+                      self.replace_index(b"[]"))
+        shutil.rmtree(self.root / "backups")
+        self.assertIn("holds 0 where there were 8; no copy of the others was found",
+                      self.replace_index(b"[]"))
+        (self.root / ".state_records.json").unlink()               # nothing tells a loss
+        self.assertEqual(self.replace_index(b"[]"), "")
+
+    def test_a_long_lived_process_reports_a_smaller_index_too(self):
+        memory = self.open()
+        memory.list()
+        self.index.write_bytes(json.dumps(json.loads(self.good)[:1]).encode())
+        self.assertEqual(len(memory.list()), 1)
+        self.assertIn("has lost memories", memory.take_notices()[0])
+
+    def test_what_was_forgotten_pruned_or_written_by_hand_in_another_layout_is_no_loss(self):
+        with self.open() as memory:
+            for memory_id in self.ids[:4]:
+                memory.forget(memory_id)
+        index = self.index.read_bytes()
+        for damaged in (None, b"", b"[]", b"{}"):  # what was known may be damaged itself
+            known = self.root / ".state_records.json"
+            known.unlink() if damaged is None else known.write_bytes(damaged)
+            self.assertEqual(self.replace_index(json.dumps(json.loads(index), indent=1).encode()),
+                             "")
+        self.assertEqual(len(self.open().list()), 4)
+
+    def test_a_process_killed_before_the_rename_of_index_json_has_lost_nothing(self):
+        memory = self.open()
+        with mock.patch.object(h.FileStore, "write", failing(28)), self.assertRaises(OSError):
+            with memory.store.transaction():
+                memory.store.put(h.replace(memory.get(self.ids[0]), content="killed half-way"))
+                memory.store._commit()
+                memory.store._ops = []
+                memory.store._fold()
+        again = self.open()
+        self.assertEqual(len(again.list()), 8)
+        self.assertEqual(again.take_notices(), [])
+
+    def test_a_backup_that_holds_what_was_lost_is_never_rotated_out(self):
+        self.index.write_bytes(json.dumps(json.loads(self.good)[:1]).encode())
+        for day in range(12):
+            self.now += timedelta(days=1)
+            with self.open() as memory:
+                memory.remember(f"{NOTES[day % 7]} again in week {day}")
+        backups = [json.loads(p.read_bytes()) for p in self.root.glob("backups/auto_*")]
+        self.assertIn(9, [len(rows) for rows in backups])
+        self.assertEqual(len(backups), 8)
+
+    def test_a_backup_of_a_wrong_clock_is_not_the_newest(self):
+        first, = self.root.glob("backups/auto_index.json.*.bak")
+        late = first.with_name("auto_index.json.20990101.bak")
+        late.write_bytes(h._join_rows([h.to_json({**json.loads(self.good)[0],
+                                                  "content": "of a wrong clock"})]))
+        shutil.rmtree(self.root / "store")
+        self.index.write_bytes(b"")
+        self.assertEqual({m.content for m in self.open().list()}, self.all)
+        for day in range(9):                       # nor does it push a good one out
+            self.now += timedelta(days=1)
+            with self.open() as memory:
+                memory.remember(f"{NOTES[day % 7]} again in week {day}")
+        self.assertEqual(len([*self.root.glob("backups/auto_index.json.2026*.bak")]), 7)
+        self.assertFalse(late.exists())
+
+    def test_a_file_of_the_mirror_that_was_cut_short_gives_way_to_the_backup(self):
+        path = self.root / "store" / f"{self.ids[0]}.md"
+        path.write_bytes(path.read_bytes()[:-12])
+        self.now += timedelta(days=1)
+        self.index.write_bytes(b"")
+        backup = h._join_rows(line.rstrip(b",") for line in self.good.split(b"\n")[1:-2])
+        (self.root / "backups/auto_index.json.20260818.bak").write_bytes(backup)
+        self.assertEqual({m.content for m in self.open().list()}, self.all)
+
+    def test_a_journal_that_comes_back_brings_nothing_forgotten_with_it(self):
+        with mock.patch.multiple(h, _FOLD_AT_ONCE=0, _FOLD_ON_CLOSE=0), mock.patch.object(
+                h.FileStore, "_is_long", lambda store: False):
+            made = self.open().remember("a secret meeting in the lighthouse at noon")
+        stale = (self.root / "index.journal").read_bytes()
+        with self.open() as memory:
+            memory.forget(made.id)
+        (self.root / "index.journal").write_bytes(stale)
+        self.assertEqual({m.content for m in self.open().list()}, self.all)
+        with self.open() as memory:                # unless a person asks for it again
+            again = memory.remember("a secret meeting in the lighthouse at noon")
+        self.assertIn(again.id, [m.id for m in self.open().list()])
 
     def test_one_bad_entry_costs_one_entry_and_is_kept(self):
         rows = json.loads(self.good)

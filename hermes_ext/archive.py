@@ -92,6 +92,7 @@ class ArchiveStore(ArchiveFile, Rescue, Tombs, Vectors):
     write, read, holding = FileStore.write, FileStore.read, FileStore.holding
     describe_rooms, _check_key = FileStore.describe_rooms, FileStore._check_key
     _from_mirror, _from_backup = FileStore._from_mirror, FileStore._from_backup
+    _backups, loss = FileStore._backups, 0
     _read_backup, _drop_old_backups = FileStore._read_backup, FileStore._drop_old_backups
     cipher = None
 

@@ -104,7 +104,7 @@ def _contents(store: FileStore, beside: Path) -> Iterator[tuple[str, bytes]]:
     if tombs_of(store):
         yield "tombstones.json", core.tombs_file(*store.tombs())
     left_out = (r"(index|graph|tombstones)\.json|index\.journal|\.search/.*|.*\.damaged-.*"
-                r"|backups/(?!prune_|rejected_).*|\.vector_backend.*"
+                r"|backups/(?!prune_|rejected_).*|\.vector_backend.*|\.state_records\.json"
                 + (r"|store/.*" if store.cipher else ""))
     for name, path in steps(store, "backing up", files_of(store.root)):
         if not re.fullmatch(left_out, name) and path != beside:
@@ -117,7 +117,12 @@ def verify(memory: HermesLite, file: str | os.PathLike | None = None) -> Copy:
     Checks names, sizes, checksums and counts, and every record. NotFound without a file.
     """
     store = file_store(memory)
-    made = sorted(store.root.glob("backups/manual_*.tar.gz"), key=lambda p: p.stat().st_mtime_ns)
+    now = store.clock().timestamp() + 86_400       # what a wrong clock has dated comes first
+
+    def age(path: Path) -> tuple[bool, float]:
+        moment = path.stat().st_mtime
+        return moment <= now, moment
+    made = sorted(store.root.glob("backups/manual_*.tar.gz"), key=age)
     if file is None and not made:
         raise NotFound("there is no backup made by hand; `backup` makes one")
     path = Path(file) if file else made[-1]

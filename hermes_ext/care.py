@@ -12,13 +12,16 @@ doctor   looks and changes nothing. It also works where config.yaml or the key i
          check is ok, warn or fail, and names the command that mends it; one fail makes exit
          code 1.
 repair   closes modes, removes leftovers, writes missing Markdown, folds the journal and makes
-         every index anew. Records that cannot be read are recovered as at any start of the
+         every index anew. Where another program has put a smaller or older index.json in place,
+         it brings back what the mirror and the backups still hold; with --accept-loss the
+         smaller one counts from now on, and Markdown files without a record go to backups/. Records that cannot be read are recovered as at any start of the
          store; what is damaged is set aside, and what is set aside stays.
 """
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import stat
 import types
@@ -28,11 +31,11 @@ from datetime import timedelta
 from pathlib import Path
 
 import hermes_lite as core
-from hermes_ext.workshop import (DERIVED, SEALED, Done, check_archive, file_store, files_of,
+from hermes_ext.workshop import (DERIVED, SEALED, Done, Scrubber, check_archive, file_store, files_of,
                                  is_archive, is_behind, keys_of, leftovers, maybe_json,
                                  remove_files, show, steps, tombs_of)
 from hermes_lite import (DamagedData, FileStore, HermesError, HermesLite, Memory, Operation,
-                         StorageError)
+                         Param, StorageError)
 
 __all__ = ["Check", "Checkup", "OPERATIONS", "doctor", "repair"]
 
@@ -218,6 +221,12 @@ def _check_backups(store: FileStore) -> Check:
             check_archive(list(core.read_files(path)), path)
         except (OSError, ValueError):
             bad.append(path.name)
+    tomorrow = f"{store.clock() + timedelta(days=1):%Y%m%d}"
+    late = [path.name for path in paths if (found := re.search(r"[._](\d{8})[._]", path.name))
+            and found[1] > tomorrow]
+    if late:
+        return Check("backups", "warn", f"{', '.join(late[:3])}: dated in the future by a wrong "
+                     "clock, so it serves last; give it the right date in its name, or delete it")
     if bad:
         return Check("backups", "warn", f"{len(bad)} of {len(paths)} are damaged: "
                      f"{', '.join(bad[:3])}", "backup")
@@ -355,7 +364,7 @@ def _check_tombs(store: FileStore) -> Check:
 
 # -- repair -------------------------------------------------------------------
 
-def repair(memory: HermesLite, *, dry_run: bool = False) -> Done:
+def repair(memory: HermesLite, *, accept_loss: bool = False, dry_run: bool = False) -> Done:
     """Mend what can be mended without losing anything; see the head of this module."""
     store = file_store(memory)
     if is_archive(store):
@@ -371,12 +380,44 @@ def repair(memory: HermesLite, *, dry_run: bool = False) -> Done:
         except DamagedData:
             return Done(("recover the records from mirror and backups", *(
                 say for say, _ in _mends(looked, None))), dry_run=True)
-        return Done(tuple(say for say, _ in _mends(looked, list(looked.ids()))), dry_run=True)
+        return Done((*(say for say, _ in _mends_of_loss(memory, looked, accept_loss)),
+                     *(say for say, _ in _mends(looked, list(looked.ids())))), dry_run=True)
     with store.transaction():
-        mends = list(_mends(store, list(store.ids())))
+        mends = [*_mends_of_loss(memory, store, accept_loss),
+                 *_mends(store, list(store.ids()))]
         for _, mend in steps(store, "repairing", mends):
             mend()
-    return Done(tuple(say for say, _ in mends), warnings=tuple(memory.take_notices()))
+    told = [each for each in memory.take_notices() if "run `repair`" not in each]
+    return Done(tuple(say for say, _ in mends), warnings=tuple(told))
+
+
+def _mends_of_loss(memory: HermesLite, store: FileStore,
+                   accept: bool) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield how to bring back what a replaced index.json has lost, or how to do without it."""
+    if not store.loss:
+        return
+    if not accept:
+        cold = store.read("cold_index.json") or b""
+        scrubber = Scrubber(memory)
+        lost = [Memory.from_entry(scrubber.entry(each.entry())) for each in store.missing()
+                if each.id.encode() not in cold]
+        if lost:
+            yield (f"bring back {core.counted(len(lost), 'memory', 'memories')} that index.json "
+                   "has lost, from store/ and backups/", lambda: [store.put(each) for each in lost])
+    else:
+        left = [path for each in store.missing()
+                if (path := store.root / "store" / f"{each.id}.md").exists()]
+        if left:
+            yield (f"set {core.counted(len(left), 'Markdown file')} without a record aside in "
+                   "backups/", lambda: _set_aside(store.root, left))
+    yield (f"count the {len(store)} memories of index.json as all there are" if accept else
+           "count index.json as whole again", lambda: setattr(store, "loss", 0))
+
+
+def _set_aside(root: Path, paths: Iterable[Path]) -> None:
+    core.make_folder(root / "backups")
+    for path in paths:
+        os.replace(path, root / "backups" / f"set_aside_{path.name}")
 
 
 def _mends_of_archive(store: FileStore) -> Iterator[tuple[str, Callable[[], object]]]:
@@ -417,6 +458,7 @@ def _mends(store: FileStore, ids: list[str] | None) -> Iterator[tuple[str, Calla
 
 OPERATIONS = (
     Operation("doctor", "check the store and say what mends it", doctor, (), show, open=_bare),
-    Operation("repair", "mend what can be mended without loss", repair, (), show, writes=True,
-              destructive=True),
+    Operation("repair", "mend what can be mended without loss", repair, (
+        Param("accept_loss", bool, "count a replaced index.json that holds less as right",
+              False),), show, writes=True, destructive=True),
 )

@@ -33,8 +33,8 @@ from hermes_lite import (ConfigError, DamagedData, FileStore, HermesLite, Operat
 __all__ = ["Migrated", "OPERATIONS", "migrate"]
 
 _CHUNK = 2_000
-_OF_FILES = ("index.json", "index.journal", "vectors.json", "vectors.f32", "graph.json",
-             "tombstones.json", "backups/tombstones.bak", ".search")
+_OF_FILES = ("index.json", "index.journal", ".state_records.json", "vectors.json", "vectors.f32",
+             "graph.json", "tombstones.json", "backups/tombstones.bak", ".search")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +184,7 @@ def _take_archive(memory: HermesLite, source: FileStore) -> list[str]:
     Return what could not be taken away.
     """
     root, name = memory.root, core.import_system("archive").FILE
+    source.settle()                                # no journal is left, should it be killed here
     ids, said = [*source.ids()], _set_other_aside(root / name)
     for leftover in (f"{name}-wal", f"{name}-shm"):
         (root / leftover).unlink(missing_ok=True)

@@ -21,6 +21,9 @@ redacted in every field, and the file is written again, redacted.
     deleted    is a question: the memory stays, its file stays away, until --yes or --put-back
     forgotten  a file that comes back for a memory that was forgotten or pruned is not taken up:
                a file with the same text is removed, another is set aside in backups/, redacted
+    written    a file that a power cut has torn is written again from its record: it is the
+               record's beginning, and it ends in NUL bytes, at the end of a disk block, inside
+               the frontmatter, or, where it was never seen whole, in the middle of a line
     left       a file that is not UTF-8, whose frontmatter does not end, that has no text, or is
                a link: a sentence says so, nobody touches it, and the memory stays as it is
 
@@ -41,6 +44,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import stat
 import time
 import zlib
@@ -57,6 +61,7 @@ from hermes_lite import (FileStore, HermesError, HermesLite, Memory, Operation, 
 __all__ = ["Change", "OPERATIONS", "Synced", "sync", "take_over"]
 
 _OWN = ("id", "created_at", "access_count", "last_accessed", "redacted")
+_BLOCK = 512                                       # bytes; blocks of a disk are multiples of it
 _APART = ("vault", "init", "version", "doctor", "repair", "backup", "restore", "scrub",
           "encrypt", "reindex")                    # commands that see the files as they are
 
@@ -224,10 +229,10 @@ class _Look:
                 ids.append(memory.id)
         return ids
 
-    def _rewrite(self, memory_id: str) -> None:
+    def _rewrite(self, memory_id: str, why: str = "") -> None:
         """Have the mirror write a file again."""
         self.store.put(self.store.get(memory_id))
-        self._say(f"{memory_id}.md", "written", memory_id)
+        self._say(f"{memory_id}.md", "written", memory_id, why)
         self._settled.append(f"{memory_id}.md")
 
     # -- one file -----------------------------------------------------------
@@ -238,7 +243,12 @@ class _Look:
         try:
             if self.found[name] < 0:
                 raise ValueError("a link, or no file at all; it is not followed")
-            entry = read_markdown(self._read(name).decode("utf-8"))
+            data = self._read(name)
+            if memory and self._is_torn(name, data, memory):
+                self._rewrite(memory.id, "it was cut short, as by a power cut, and is written "
+                              "again from its record")
+                return
+            entry = read_markdown(data.decode("utf-8"))
             if not entry["content"].strip():
                 self._leave(name, "there is no text left in it; write one, or forget the memory"
                             if memory else "")     # or a note that is only just begun
@@ -256,6 +266,17 @@ class _Look:
             self._leave(name, str(problem))
         except (ValueError, OSError) as problem:
             self._leave(name, getattr(problem, "strerror", None) or str(problem))
+
+    def _is_torn(self, name: str, data: bytes, memory: Memory) -> bool:
+        """Tell whether the file is the beginning of its record and no editor left it so."""
+        beginning = data.rstrip(b"\0")
+        record = _uncounted(to_markdown(memory).encode("utf-8", "replace"))
+        if not data or not record.startswith(_uncounted(beginning)):
+            return False
+        if beginning != data or len(data) % _BLOCK == 0 or b"\n---" not in beginning:
+            return True
+        was_whole = self.marks.get(name) == _marks(memory)
+        return not was_whole and not data.endswith(b"\n")
 
     def _read(self, name: str) -> bytes:
         most = 8 * self.memory.config["storage"]["max_text_chars"] + 1_048_576
@@ -416,6 +437,11 @@ class _Look:
         with contextlib.suppress(StorageError):
             write_atomic(self.memory.root / ".state_vault.json", seal(state, self.store.cipher),
                          durable=False)
+
+
+def _uncounted(data: bytes) -> bytes:
+    """Return the bytes of a file without the values that a recall changes later than the file."""
+    return re.sub(rb"(?m)^(access_count|last_accessed): .*$", rb"\1: ", data)
 
 
 def _scan(folder: Path) -> dict[str, int]:

@@ -29,6 +29,47 @@ class Doctor(Case):
             "vectors", "tombstones", "backups", "leftovers", "clock", "secrets"})
         self.assertEqual(self.prints(), before)
 
+    def test_a_smaller_index_json_is_named_and_repair_brings_the_better_copy_back(self) -> None:
+        self.filled().close()
+        index = self.root / "index.json"
+        rows = json.loads(index.read_bytes())
+        self.assertGreater(len(rows), 1)
+        smaller = json.dumps(rows[:1]).encode()
+        index.write_bytes(smaller)
+        code, out, _ = self.cli("doctor")
+        self.assertEqual(code, 1)
+        self.assertRegex(out, rf"fail  records: index.json was replaced .* holds 1 where there "
+                              rf"were {len(rows)}; run `repair`")
+        code, out, _ = self.cli("repair", "--dry-run")
+        offer = f"would bring back {core.counted(len(rows) - 1, 'memory', 'memories')}"
+        self.assertIn(offer, out)
+        self.assertEqual(index.read_bytes(), smaller)
+        self.assertEqual(self.cli("repair", "--yes")[0], 0)
+        self.assertEqual({row["id"] for row in json.loads(index.read_bytes())},
+                         {row["id"] for row in rows})
+        code, out, err = self.cli("list")
+        self.assertEqual((code, err), (0, ""))
+        self.assertEqual(self.cli("doctor")[0], 0)
+
+    def test_a_smaller_index_json_can_be_accepted(self) -> None:
+        self.filled().close()
+        index = self.root / "index.json"
+        rows = json.loads(index.read_bytes())
+        index.write_bytes(json.dumps(rows[:1]).encode())
+        self.assertEqual(self.cli("repair", "--accept-loss", "--yes")[0], 0)
+        self.assertEqual(self.cli("list")[2], "")
+        self.assertEqual([row["id"] for row in json.loads(index.read_bytes())], [rows[0]["id"]])
+        self.assertTrue((self.root / "backups" / f"set_aside_{rows[1]['id']}.md").exists())
+
+    def test_a_backup_dated_in_the_future_is_named(self) -> None:
+        self.filled().close()
+        late = self.root / "backups" / "auto_index.json.20990101.bak"
+        late.parent.mkdir(exist_ok=True)
+        late.write_bytes((self.root / "index.json").read_bytes())
+        late.chmod(0o600)
+        self.assertIn(f"warn  backups: {late.name}: dated in the future by a wrong clock",
+                      self.cli("doctor")[1])
+
     def test_help_lists_the_commands_without_importing_the_module(self) -> None:
         ran = subprocess.run(
             [sys.executable, "-X", "importtime", str(HOME / "hermes_lite.py"), "--help"],

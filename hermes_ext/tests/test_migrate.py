@@ -225,6 +225,35 @@ class TestMigrate(unittest.TestCase):
                 self.assertEqual((old.root / "index.json").exists(), to == "files")
                 self.assertEqual((old.root / archive.FILE).exists(), to == "archive")
 
+    def test_a_journal_left_by_a_killed_move_brings_nothing_forgotten_back(self) -> None:
+        with mock.patch.multiple(core, _FOLD_AT_ONCE=0, _FOLD_ON_CLOSE=0), mock.patch.object(
+                FileStore, "_is_long", lambda store: False):
+            memory = self.memory()
+            self.fill(memory, 9)
+            memory.close()
+            memory = self.memory()
+            memory.store.refresh()
+            ids = [*memory.store.ids()]
+            self.assertTrue((memory.root / "index.journal").exists())
+            unlink = Path.unlink
+
+            def killed(path: Path, **more: object) -> None:
+                unlink(path, **more)
+                if path == memory.root / "index.json":
+                    raise KeyboardInterrupt
+            with mock.patch.object(Path, "unlink", killed), self.assertRaises(KeyboardInterrupt):
+                migrate.migrate(memory, "archive")
+        memory = self.memory()
+        self.assertIsInstance(memory.store, archive.ArchiveStore)
+        memory.forget(ids[2])
+        with memory.store.transaction():           # as a restore does: without a tombstone
+            memory.store.remove(ids[3], why=None)
+        migrate.migrate(memory, "files")
+        memory = self.memory()
+        self.assertIsInstance(memory.store, FileStore)
+        memory.store.refresh()
+        self.assertEqual([*memory.store.ids()], ids[:2] + ids[4:])
+
     def test_what_changed_between_a_kill_and_the_next_run_is_taken_over(self) -> None:
         memory = self.memory()
         self.fill(memory, 50)

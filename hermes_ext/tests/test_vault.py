@@ -89,6 +89,43 @@ class TestOwnWrites(VaultCase):
         self.assertEqual(self.look(), [])
         self.assertEqual(self.of(path).access_count, 11)
 
+    def test_a_file_torn_by_a_power_cut_is_no_edit(self):
+        text = " ".join(f"sentence {n} of a long protocol 会议记录," for n in range(400))
+        for number, seen in enumerate((True, False)):
+            memory_id = self.memory.remember(f"{text} {number * 7919}").id
+            path = self.notes / f"{memory_id}.md"
+            if seen:
+                vault.take_over(self.memory)
+            whole, content = path.read_bytes(), self.of(path).content
+            cuts = [whole[:4096], whole[:4096] + bytes(900), bytes(4096), whole[:70],
+                    whole + bytes(100)] + [whole[:5003], whole[:-9]] * (not seen)
+            for torn in cuts:
+                with self.subTest(seen=seen, size=len(torn)):
+                    path.write_bytes(torn)
+                    if not seen:
+                        (self.root / ".state_vault.json").unlink(missing_ok=True)
+                    self.memory = self.open()
+                    vault.take_over(self.memory)
+                    self.assertIn(f"store/{path.name}: it was cut short", self.notices())
+                    self.assertEqual(self.of(path).content, content)
+                    self.assertEqual(path.read_bytes(), whole)
+
+    def test_an_access_meanwhile_hides_no_torn_file(self):
+        path = self.remember("The harbour is closed in winter, " * 100)
+        self.memory.recall("harbour")
+        path.write_bytes(path.read_bytes()[:1024])
+        self.assertEqual(self.look(), ["written"])
+        self.assertGreater(len(self.of(path).content), 3000)
+
+    def test_a_person_may_cut_a_note_short(self):
+        for kept in ("First paragraph.\n", "First paragraph. Half a"):
+            path = self.remember("First paragraph. Half a sentence.\n\nSecond paragraph." if kept[
+                -1] != "\n" else "First paragraph.\n\nSecond paragraph.")
+            text = path.read_text()
+            path.write_text(text[:text.index("First")] + kept)
+            self.assertEqual(self.look(), ["edited"])
+            self.assertEqual(self.of(path).content, kept.strip())
+
     def test_a_kill_between_journal_and_mirror_is_no_edit(self):
         for know_it_before, text in ((True, "The service listens on port 8080"),
                                      (False, "Meetings are every Wednesday at noon")):
