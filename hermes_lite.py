@@ -6538,14 +6538,14 @@ class FileStore:
 
     def _read_known(self) -> dict[str, Any]:
         """Return what `_write_index` noted last; nothing is known without the file."""
-        numbers = {"count": 0, "forgotten": 0, "loss": 0}
-        known = {**numbers, "check": None, "before": None}
-        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+        shape = {"count": int, "forgotten": int, "loss": int, "check": [int, int],
+                 "before": [int, int]}
+        with contextlib.suppress(OSError, ValueError):
             path = self.root / ".state_records.json"
             content = from_json(unseal(path.read_bytes(), self.cipher))
-            counts = {name: int(content[name]) for name in numbers}
-            known = {**counts, "check": content["check"], "before": content["before"]}
-        return known
+            if fits(content, shape):
+                return content
+        return {"count": 0, "forgotten": 0, "loss": 0, "check": None, "before": None}
 
     def _write_index(self, data: bytes, *, count: int | None = None) -> None:
         """Write index.json, and before it what tells a file of ours from any other."""
@@ -6553,8 +6553,9 @@ class FileStore:
         known = {"version": 1, "count": len(self._rows) if count is None else count,
                  "forgotten": len({tomb["id"] for tomb in self._tombs.values()}),
                  "check": self._check, "before": before, "loss": self.loss}
-        write_atomic(self.root / ".state_records.json", seal(to_json(known), self.cipher),
-                     durable=False)
+        with contextlib.suppress(StorageError):    # a folder in its place stops no write
+            write_atomic(self.root / ".state_records.json", seal(to_json(known), self.cipher),
+                         durable=False)
         self.write("index.json", data)
 
     def missing(self) -> list[Memory]:

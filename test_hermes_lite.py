@@ -4073,12 +4073,16 @@ class Damage(Case):
             for memory_id in self.ids[:4]:
                 memory.forget(memory_id)
         index = self.index.read_bytes()
-        for damaged in (None, b"", b"[]", b"{}"):  # what was known may be damaged itself
+        for damaged in (b"", b"[]", b"{}", b'{"count": 1e999}', b'{"count": null, "loss": []}',
+                        b"[" * 100_000, None):     # what was known may be damaged itself
             known = self.root / ".state_records.json"
             known.unlink() if damaged is None else known.write_bytes(damaged)
             self.assertEqual(self.replace_index(json.dumps(json.loads(index), indent=1).encode()),
                              "")
-        self.assertEqual(len(self.open().list()), 4)
+        known.mkdir()
+        with self.open() as memory:
+            memory.remember("A folder in the place of a side file stops no write")
+        self.assertEqual((len(self.open().list()), known.is_dir()), (5, True))
 
     def test_a_process_killed_before_the_rename_of_index_json_has_lost_nothing(self):
         memory = self.open()
