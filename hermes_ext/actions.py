@@ -39,15 +39,24 @@ OPERATIONS = ()
 
 # -- run ----------------------------------------------------------------------
 
-def run(memory: HermesLite, command: Sequence[str], data: bytes, *, timeout: float,
-        rule: str = "") -> None:
-    """Run a program with *data* on its standard input and wait; no shell, no keys of ours.
+# The only variables that a command gets, beside those that its rule names under `env`.
+_PASSED_ON = re.compile(
+    r"PATH|HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|LC_[A-Z]+|TZ|TERM|TMPDIR|TEMP|TMP|PYTHONPATH"
+    r"|VIRTUAL_ENV|DISPLAY|WAYLAND_DISPLAY|XDG_[A-Z_]+|DBUS_SESSION_BUS_ADDRESS"
+    r"|SYSTEMROOT|SYSTEMDRIVE|WINDIR|COMSPEC|PATHEXT|USERPROFILE|APPDATA|LOCALAPPDATA")
 
-    What it prints is thrown away; of its errors the end becomes a notice, redacted. After
-    *timeout* seconds it is killed with all that it started.
+
+def run(memory: HermesLite, command: Sequence[str], data: bytes, *, timeout: float,
+        rule: str = "", env: Iterable[str] = ()) -> None:
+    """Run a program with *data* on its standard input and wait, without a shell.
+
+    Its environment holds common variables such as PATH, HOME and LANG and those named in *env*,
+    so that no key gets there unasked. What it prints is thrown away; of its errors the end
+    becomes a notice, redacted. After *timeout* seconds it is killed with all that it started.
     """
+    wanted = {*env}
     keep = {name: value for name, value in os.environ.items()
-            if not name.endswith("_API_KEY") and not name.startswith("HERMES_MASTER_KEY")}
+            if name in wanted or _PASSED_ON.fullmatch(name.upper())}
     try:
         child = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,

@@ -21,9 +21,10 @@ when     tag, anchor (a type that the system anchors finds) and score_above hold
          done), of the value of another type. A value is known from the first time that the
          rules see the memory; a change made before that is not seen.
 run      a list: program and arguments, no shell, in the folder of the command that set it off;
-         the memory comes as JSON on standard input, the rule's name as HERMES_RULE. Keys of this
-         memory are not in its environment. It is killed after `timeout` seconds (10). In a
-         command that a rule started no rule fires.
+         the memory comes as JSON on standard input, the rule's name as HERMES_RULE. Of the
+         environment it gets PATH, HOME, LANG and their like, and the variables that the rule
+         names in a list, `env: [SMTP_PASSWORD]`; never HERMES_MASTER_KEY or HERMES_SYNC_KEY. It
+         is killed after `timeout` seconds (10). In a command that a rule started no rule fires.
 webhook  a POST of {"rule", "cause", "at", "memory"} to a URL, or to what $NAME says in the
          environment or .env. https, or http to this machine. An address that is not public is
          refused unless the rule says `private: true`; it is looked up before sending, so a name
@@ -51,6 +52,7 @@ import hashlib
 import hmac
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta, timezone
@@ -81,6 +83,7 @@ class Rule(_Record):
     append: str | None = None
     timeout: float = 10.0
     private: bool = False
+    env: tuple[str, ...] = ()
 
     @property
     def actions(self) -> list[str]:
@@ -128,12 +131,13 @@ def read_rule(name: str, raw: object) -> Rule:
     if not isinstance(raw, Mapping) or not isinstance(raw.get("when"), Mapping):
         raise ConfigError(f"{place} needs `when:` with a condition, and run, webhook or append")
     for key in raw:
-        _known(key, ("when", *_ACTIONS, "timeout", "private"), place)
+        _known(key, ("when", *_ACTIONS, "timeout", "private", "env"), place)
     for key in raw["when"]:
         _known(key, _WHEN, f"{place}.when")
     rule = Rule(name, dict(raw["when"]), tuple(raw.get("run") or ()) if isinstance(
         raw.get("run"), list) else (), raw.get("webhook"), raw.get("append"),
-        raw.get("timeout", 10.0), raw.get("private", False))
+        raw.get("timeout", 10.0), raw.get("private", False),
+        tuple(raw["env"]) if isinstance(raw.get("env"), list) else ())
     for problem in _problems(rule, raw):
         raise ConfigError(f"{place}: {problem}")
     return rule
@@ -143,6 +147,11 @@ def _problems(rule: Rule, raw: Mapping[str, object]) -> Iterator[str]:
     when = rule.when
     if "run" in raw and not (rule.run and all(isinstance(word, str) for word in rule.run)):
         yield "run is a list of strings, such as [python3, /opt/mail.py]"
+    if "env" in raw and not (rule.env and all(isinstance(name, str) for name in rule.env)):
+        yield "env is a list of names of variables, such as [SMTP_PASSWORD]"
+    for name in rule.env:
+        if isinstance(name, str) and re.fullmatch(r"HERMES_.*KEY.*", name.upper()):
+            yield f"env may not name {name}: the keys of this memory stay with it"
     if not rule.actions:
         yield "it does nothing; give run, webhook or append"
     if not {"tag", "score_above", "anchor"} & set(when):
@@ -524,7 +533,7 @@ def _do(memory: HermesLite, rule: Rule, firing: Firing, action: str) -> None:
     actions, row = import_system("actions"), memory._get(firing.id)
     if action == "run":
         actions.run(memory, rule.run, to_json(_entry(memory, row)), timeout=rule.timeout,
-                    rule=rule.name)
+                    rule=rule.name, env=rule.env)
     elif action == "webhook":
         actions.post(memory, rule.webhook, {
             "rule": rule.name, "cause": firing.cause, "at": firing.at,

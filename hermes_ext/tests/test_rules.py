@@ -15,6 +15,7 @@ import unittest
 from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from unittest import mock
 
 HOUSE = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(HOUSE))
@@ -336,6 +337,25 @@ class TestRun(RulesCase):
         self.assertEqual((environ["HERMES_RULE"], environ["HERMES_LITE_ROOT"]),
                          ("a", str(self.root)))
         self.assertFalse({"HERMES_MASTER_KEY", "JINA_API_KEY"} & set(environ))
+
+    def test_only_common_variables_and_those_that_the_rule_names_reach_a_command(self):
+        code = f"import json, os; json.dump(dict(os.environ), open({str(self.out)!r}, 'w'))"
+        rule = {"when": {"score_above": 5}, "run": [PYTHON, "-c", code], "env": ["SMTP_PASSWORD"]}
+        secret = [f"{name}_{word}" for name in ("AWS", "HERMES_SYNC", "GITHUB", "DATABASE")
+                  for word in ("KEY", "SECRET_ACCESS_KEY", "TOKEN", "URL", "PASSWORD")]
+        given = {**dict.fromkeys([*secret, "SMTP_PASSWORD", "PGPASSWORD", "SSH_AUTH_SOCK"], "x"),
+                 "LC_TIME": "C", "TZ": "UTC"}
+        with mock.patch.dict(os.environ, given):
+            self.assertEqual(self.open(a=rule).remember("the quay is wet", importance=7).warnings,
+                             ())
+        environ = json.loads(self.written())
+        self.assertLessEqual({"PATH", "LC_TIME", "TZ", "SMTP_PASSWORD"}, environ.keys())
+        self.assertEqual({*secret, "PGPASSWORD", "SSH_AUTH_SOCK"} & environ.keys(), set())
+
+    def test_a_rule_may_not_name_a_key_of_the_memory(self):
+        for env in (["HERMES_SYNC_KEY"], ["HERMES_MASTER_KEY_OLD"], "PATH", [], [1]):
+            with self.assertRaisesRegex(ConfigError, "systems.rules.a: env", msg=env):
+                self.open(a={"when": {"score_above": 5}, "run": ["true"], "env": env})
 
     def test_a_slow_command_is_ended_with_all_it_started(self):
         command = ["sh", "-c", f"(sleep 0.7; echo late > {self.out}) & sleep 60"]
