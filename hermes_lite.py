@@ -3532,7 +3532,8 @@ def get_encryption(root: Path, config: Config) -> Cipher | None:
     return cipher
 
 
-_SEALED_FILES = ("index.json", "index.journal", "vectors.json", "vectors.f32", "graph.json")
+_SEALED_FILES = ("index.json", "index.journal", "vectors.json", "vectors.f32", "graph.json",
+                 "tombstones.json")
 
 
 def _head(path: Path) -> bytes:
@@ -3616,9 +3617,12 @@ def seal(data: bytes, cipher: Cipher | None) -> bytes:
 
 
 def read_files(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield (name, bytes) of a file, or of every file in a tar.gz; ValueError when damaged."""
+    """Yield (name, bytes) of a file, or of every file in a tar.gz; ValueError when damaged.
+
+    A .jsonl.gz is one file of cold storage, and comes as it is.
+    """
     with open(path, "rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"
+        packed = file.read(2) == b"\x1f\x8b" and ".jsonl.gz" not in path.name
     if not packed:
         yield path.name, path.read_bytes()
         return
@@ -3634,6 +3638,17 @@ def read_files(path: Path) -> Iterator[tuple[str, bytes]]:
                 pass
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as problem:
         raise ValueError(f"the archive is damaged: {problem}") from None
+
+
+def unzipped(data: bytes) -> bytes:
+    """Return the content of gzip bytes, other bytes as they are; ValueError when damaged."""
+    if data[:2] != b"\x1f\x8b":
+        return data
+    import gzip
+    try:
+        return gzip.decompress(data)
+    except (OSError, EOFError, zlib.error) as problem:
+        raise ValueError(f"the gzip data is damaged: {problem}") from None
 
 
 def to_json(value: object) -> bytes:
@@ -6053,7 +6068,7 @@ class FileStore:
         self._find_tomb_key()
         if not self._tomb_key:                     # on the disk before the first hash is
             self._tomb_key = os.urandom(32).hex()
-            write_atomic(self.root / "tombstones.json", self._tombs_file())
+            self.write("tombstones.json", self._tombs_file())
         return tomb_mark(self._tomb_key, text)
 
     def tombs(self) -> tuple[str, dict[str, dict[str, str]]]:
@@ -6082,16 +6097,17 @@ class FileStore:
         self._find_tomb_key()
         if self._tomb_key and self._tombs_file() != self._tombs_saved:
             self._tombs_saved = self._tombs_file()
-            make_folder(self.root / "backups")
             for name in ("backups/tombstones.bak", "tombstones.json"):
-                write_atomic(self.root / name, self._tombs_saved)
+                self.write(name, self._tombs_saved)
 
     def _read_tombs(self) -> None:
         """Read {keyed hash: {id, why, at}}; a copy in backups/ stands in for a lost file."""
         self._tombs, self._tombs_saved, own = {}, b"", self.root / "tombstones.json"
         for path in (own, self.root / "backups/tombstones.bak"):
             try:
-                data = path.read_bytes()
+                stored = path.read_bytes()
+                self._check_key(stored)
+                data = unseal(stored, self.cipher)
                 content = from_json(data)
                 if content.pop("crc", None) not in (None, zlib.crc32(to_json(content))):
                     raise ValueError("checksum")
@@ -6099,7 +6115,9 @@ class FileStore:
                                for mark, tomb in content["tombstones"].items()}
                 self._tomb_key = str(content["key"])
                 self._gone.update(tomb["id"] for tomb in self._tombs.values())
-                self._tombs_saved = data if path == own else b""
+                is_sealed = is_ciphertext(stored)
+                is_current = path == own and is_sealed == (self.cipher is not None)
+                self._tombs_saved = data if is_current else b""
                 return
             except FileNotFoundError:
                 continue
@@ -6765,7 +6783,7 @@ class FileStore:
 
         What is only written under the lock is nobody's now; the rest has an hour to end.
         """
-        ours = [os.path.realpath(self.root / name) for name in (*_SEALED_FILES, "tombstones.json")]
+        ours = [os.path.realpath(self.root / name) for name in _SEALED_FILES]
         dead = [path for name in ours
                 for path in Path(name).parent.glob(f".{os.path.basename(name)}.*.tmp")]
         for folder in ("store", ".search", "rooms", "backups"):
@@ -6796,12 +6814,13 @@ class FileStore:
                 path.unlink(missing_ok=True)
 
     def holding(self, memory_id: str) -> list[str]:
-        """Return the backups and archives, by name, in which this id still stands."""
+        """Return the backups, archives and cold files, by name, in which this id still stands."""
         found = []
-        for path in sorted([*self.root.glob("backups/*"), *self.root.glob("*.damaged-*")]):
+        for path in sorted([*self.root.glob("backups/*"), *self.root.glob("*.damaged-*"),
+                            *self.root.glob("cold/*")]):
             with contextlib.suppress(OSError, ValueError):
                 if not path.name.startswith("tombstones.") and any(
-                        memory_id.encode() in unseal(data, self.cipher)
+                        memory_id.encode() in unzipped(unseal(data, self.cipher))
                         for name, data in read_files(path) if not name.startswith(
                             (".state_", "tombstones.", "MANIFEST."))):
                     found.append(path.relative_to(self.root).as_posix())
@@ -8137,10 +8156,10 @@ class HermesLite:
         with self._mutex, self.store.transaction():
             memory, why = self._get(memory_id), self._clean(why)
             self.store.remove(memory_id, why=why, also=other_wordings(memory.content))
-        with self._mutex:
-            backups = self.store.holding(memory_id)
         self.tell("forget", [memory_id], why=why)
         warnings = self._call("after_forget", memory, why)
+        with self._mutex:                          # a system may have taken it out of its files
+            backups = self.store.holding(memory_id)
         return Forgotten(memory_id, tuple(backups), tuple([*warnings, *self.take_notices()]))
 
     def prune(self, *, dry_run: bool = False, room: str | None = None) -> Pruned:

@@ -2208,6 +2208,17 @@ class Encryption(Case):
         self.assertTrue({"prune", "auto"} <= kinds)
         self.assertEqual(holding(self.root, self.key), [])
 
+    def test_the_reason_of_a_forget_is_sealed_and_still_told(self):
+        memory = self.sealed(self.key)
+        memory.forget(memory.remember(NOTES[0]).id, why=f"{self.MARK} asked for it")
+        memory.close()
+        self.assertEqual(holding(self.root, self.MARK), [])
+        for lost in (None, "tombstones.json"):
+            if lost:
+                (self.root / lost).unlink()            # its copy serves
+            with self.assertRaisesRegex(Refused, self.MARK):
+                self.sealed(self.key).remember(NOTES[0], deliberate=False)
+
     def test_the_mirror_can_be_left_out(self):
         memory = self.sealed(self.key, {"encryption": {"markdown": False}})
         self.fill(memory)

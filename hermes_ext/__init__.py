@@ -6,7 +6,8 @@ commands, and, where it takes part in every write or read, `system(memory, **set
 makes the Extension that config.yaml switches on under `systems:`.
 
 A module that is not in CONTENTS is part of the system whose name it begins with (sync_merge), or
-shared by several: workshop, by those that work on a store's files.
+shared by several: workshop, by those that work on a store's files, and cold_files, by all that
+reach what lies in cold storage.
 """
 
 __all__ = ["CONTENTS"]

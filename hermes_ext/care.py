@@ -6,16 +6,19 @@
 
 Both are functions of an open HermesLite, too: `doctor(memory)`, `repair(memory)`. They work on a
 store of files and on an archive; any other store is refused. `repair` holds the store's lock
-meanwhile: every other process waits, or gets Locked. Nothing is sent anywhere.
+meanwhile: every other process waits, or gets Locked. Nothing is sent anywhere, but that cold
+files in a bucket are read where they lie.
 
 doctor   looks and changes nothing. It also works where config.yaml or the key is broken. Each
          check is ok, warn or fail, and names the command that mends it; one fail makes exit
          code 1.
 repair   closes modes, removes leftovers, writes missing Markdown, folds the journal and makes
-         every index anew. Where another program has put a smaller or older index.json in place,
-         it brings back what the mirror and the backups still hold; with --accept-loss the
-         smaller one counts from now on, and Markdown files without a record go to backups/. Records that cannot be read are recovered as at any start of the
-         store; what is damaged is set aside, and what is set aside stays.
+         every index anew; the index of cold storage is brought to what its files hold. Where
+         another program has put a smaller or older index.json in place, it brings back what the
+         mirror and the backups still hold; with --accept-loss the smaller one counts from now on,
+         and Markdown files without a record go to backups/. Records that cannot be read are
+         recovered as at any start of the store; what is damaged is set aside, and what is set
+         aside stays.
 """
 from __future__ import annotations
 
@@ -31,6 +34,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import hermes_lite as core
+from hermes_ext.cold_files import INDEX, ColdFiles
 from hermes_ext.workshop import (DERIVED, SEALED, Done, Scrubber, check_archive, file_store, files_of,
                                  is_archive, is_behind, keys_of, leftovers, maybe_json,
                                  remove_files, show, steps, tombs_of)
@@ -87,7 +91,7 @@ class _Examined(FileStore):
         self._tombs = {}
         for name in ("tombstones.json", "backups/tombstones.bak"):
             with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
-                content = core.from_json((self.root / name).read_bytes())
+                content = core.from_json(self.read(name) or b"")
                 self._tombs, self._tomb_key = content["tombstones"], content["key"]
                 return
 
@@ -133,7 +137,7 @@ def doctor(memory: HermesLite) -> Checkup:
         mend = "repair" if isinstance(problem, DamagedData) else None
         return Checkup([*checkup, Check(name, "fail", str(problem), mend)])
     for check in (_check_records, _check_mirror, _check_search, _check_vectors, _check_tombs,
-                  _check_backups, _check_leftovers, _check_clock, _check_secrets):
+                  _check_cold, _check_backups, _check_leftovers, _check_clock, _check_secrets):
         checkup.append(_look(check, store))
     return checkup
 
@@ -147,8 +151,9 @@ def _doctor_archive(store: FileStore, checkup: Checkup) -> Checkup:
         checkup.append(Check("tombstones", "fail" if back else "ok",
                              f"{len(back)} forgotten memories are back" if back else
                              f"{len(tombs_of(store))} forgotten texts stay away"))
-        checkup += [_look(check, store) for check in (_check_backups, _check_leftovers,
-                                                      _check_clock, _check_secrets)]
+        checkup += [_look(check, store) for check in (_check_cold, _check_backups,
+                                                      _check_leftovers, _check_clock,
+                                                      _check_secrets)]
     return checkup
 
 
@@ -232,6 +237,21 @@ def _check_backups(store: FileStore) -> Check:
                      f"{', '.join(bad[:3])}", "backup")
     count = core.counted(len(paths), "backup or archive", "backups and archives")
     return Check("backups", "ok", f"{count} can be read")
+
+
+def _check_cold(store: FileStore) -> Check:
+    """Read every file of cold storage and compare it with the index."""
+    cold = ColdFiles(store)
+    if cold.damaged:
+        return Check("cold", "fail", f"{INDEX} cannot be read", "repair")
+    faults = cold.faults()
+    if not faults:
+        return Check("cold", "ok", f"{core.counted(len(cold.memories), 'memory', 'memories')} in "
+                     f"{core.counted(len(cold.files), 'file')} can be read")
+    worst = "fail" if any(fault.state == "fail" for fault in faults) else "warn"
+    commands = [fault.command for fault in faults if fault.command]
+    return Check("cold", worst, "; ".join(fault.says for fault in faults[:3]),
+                 commands[0] if commands else None)
 
 
 def _check_leftovers(store: FileStore) -> Check:
@@ -371,8 +391,8 @@ def repair(memory: HermesLite, *, accept_loss: bool = False, dry_run: bool = Fal
         mends = list(_mends_of_archive(store))
         for _, mend in () if dry_run else steps(store, "repairing", mends):
             mend()
-        return Done(tuple(say for say, _ in mends), dry_run=dry_run,
-                    warnings=tuple(memory.take_notices()))
+        return Done((*(say for say, _ in mends), *_mend_cold(store, dry_run=dry_run)),
+                    dry_run=dry_run, warnings=tuple(memory.take_notices()))
     if dry_run:
         looked = _Examined(store.root, memory.config, cipher=store.cipher, clock=store.clock)
         try:
@@ -381,14 +401,36 @@ def repair(memory: HermesLite, *, accept_loss: bool = False, dry_run: bool = Fal
             return Done(("recover the records from mirror and backups", *(
                 say for say, _ in _mends(looked, None))), dry_run=True)
         return Done((*(say for say, _ in _mends_of_loss(memory, looked, accept_loss)),
-                     *(say for say, _ in _mends(looked, list(looked.ids())))), dry_run=True)
+                     *(say for say, _ in _mends(looked, list(looked.ids()))),
+                     *_mend_cold(looked, dry_run=True)), dry_run=True)
     with store.transaction():
         mends = [*_mends_of_loss(memory, store, accept_loss),
                  *_mends(store, list(store.ids()))]
         for _, mend in steps(store, "repairing", mends):
             mend()
+    did = (*(say for say, _ in mends), *_mend_cold(store, dry_run=False))
     told = [each for each in memory.take_notices() if "run `repair`" not in each]
-    return Done(tuple(say for say, _ in mends), warnings=tuple(told))
+    return Done(did, warnings=tuple(told))
+
+
+def _mend_cold(store: FileStore, *, dry_run: bool) -> list[str]:
+    """Bring the index of cold storage to what its files hold; return what was or would be done."""
+    cold = ColdFiles(store)
+    said = [f"set the damaged {INDEX} aside"] if cold.damaged else []
+    if dry_run:
+        return said + [fault.repair for fault in cold.faults() if fault.mend]
+    if not (cold.damaged or cold.pending or cold.faults()):
+        return said
+    waiting = len(cold.pending)
+    with cold.locked(), store.transaction():
+        cold.write()                                   # what was pending is deleted by now
+        if waiting > len(cold.pending):
+            said.append(f"delete {core.counted(waiting - len(cold.pending), 'cold file')} that a "
+                        "killed command left")
+        for fault in [each for each in cold.faults() if each.mend]:
+            store.notices += fault.mend()
+            said.append(fault.repair)
+    return said
 
 
 def _mends_of_loss(memory: HermesLite, store: FileStore,

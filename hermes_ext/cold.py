@@ -7,6 +7,7 @@
     hermes_lite.py archive --thaw "张三的合同"               what has these words comes back
     hermes_lite.py archive --thaw mem_20260817_033106_ab12
     hermes_lite.py archive --forget mem_20260817_033106_ab12
+    hermes_lite.py archive --adopt --place s3://bucket/agent
 
 Works on every store. A move takes what has a score below and an age above the limits; never what
 is pinned or critical (pruning.critical_importance). Score is that of the system salience where
@@ -20,32 +21,31 @@ it is switched on, faded as it is now; else the one it kept, else the importance
             words. By it recall says, in its notices, that cold storage holds a match
     thaw    every field comes back, redacted by today's rules; what was forgotten meanwhile, by
             text, stays away, and what is in the store in the same words is not doubled
-    forget  `archive --forget` takes a cold memory out of its file and leaves a tombstone
+    forget  `archive --forget` takes a cold memory out of its file and leaves a tombstone; `forget`
+            of a memory in the store also takes out what is cold in the same words by its agent
+    adopt   files that no index names, as after a restore or where the index was damaged, are
+            taken over; what is in the store or was forgotten is not
 
-The file is written and read back, then the index, and only then the records go; so a kill leaves
-a memory in both places at worst, and the next thaw or move sees to it. A file that cannot be
-reached or read is named and stays as it is.
+Files are written before the index and the index before records go or old files are deleted
+(cold_files says the format and the order); so a kill leaves a memory in both places at worst, and
+the next command sees to it. A file that cannot be reached or read is named and stays as it is;
+`doctor` looks at each, `repair` mends what is whole.
 """
 from __future__ import annotations
 
-import gzip
-import hashlib
-import json
-import re
-import zlib
+import contextlib
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from pathlib import Path
 
 import hermes_lite as core
-from hermes_lite import (DamagedData, HermesError, HermesLite, Hit, Memory, MissingPackage,
-                         NotFound, Operation, Param, Refused, RemoteError, UsageError, _Record)
+from hermes_ext.cold_files import INDEX, ColdFiles, hashes_of, moved_at, open_place, stamp_of
+from hermes_lite import (HermesLite, Hit, Memory, NotFound, Operation, Param, Refused, UsageError,
+                         _Record)
 
-__all__ = ["Cold", "Moved", "OPERATIONS", "forget", "freeze", "system", "thaw"]
+__all__ = ["Cold", "INDEX", "Moved", "OPERATIONS", "adopt", "forget", "freeze", "system", "thaw"]
 
-INDEX = "cold_index.json"
 _BELOW, _DAYS = 3.0, 30
 
 
@@ -61,107 +61,27 @@ class Moved(_Record):
     warnings: tuple[str, ...] = ()
 
 
-# -- places ---------------------------------------------------------------------
-
-class _Folder:
-    """Files in a folder of this machine."""
-
-    def __init__(self, root: Path, place: str) -> None:
-        self.path = root / place                   # an absolute place stands for itself
-
-    def write(self, name: str, data: bytes) -> None:
-        core.make_folder(self.path)
-        core.write_atomic(self.path / name, data)
-
-    def read(self, name: str) -> bytes:
-        try:
-            return (self.path / name).read_bytes()
-        except OSError as problem:
-            raise NotFound(f"{self.path / name} cannot be read: {problem.strerror}") from None
-
-    def remove(self, name: str) -> None:
-        (self.path / name).unlink(missing_ok=True)
-
-
-class _Bucket:
-    """Objects in an S3 bucket, under a prefix."""
-
-    def __init__(self, place: str) -> None:
-        try:
-            import boto3
-        except ImportError:
-            raise MissingPackage("cold storage in S3 needs the package boto3; run: pip install "
-                                 "boto3") from None
-        self.place = place
-        self.bucket, _, prefix = place.removeprefix("s3://").partition("/")
-        self.prefix = f"{prefix.rstrip('/')}/" if prefix else ""
-        if not self.bucket:
-            raise UsageError("give --place s3://BUCKET, or s3://BUCKET/PREFIX")
-        self._client = boto3.client("s3")
-
-    def _ask(self, method: str, name: str, **more: object) -> Mapping[str, object]:
-        from botocore.exceptions import BotoCoreError, ClientError
-        try:
-            return getattr(self._client, method)(Bucket=self.bucket, Key=self.prefix + name,
-                                                 **more)
-        except (BotoCoreError, ClientError) as problem:
-            said = core.redact(str(problem))[0][:200]
-            raise RemoteError(f"S3 refused {self.place}/{name}: {said}") from None
-
-    def write(self, name: str, data: bytes) -> None:
-        self._ask("put_object", name, Body=data)
-
-    def read(self, name: str) -> bytes:
-        return self._ask("get_object", name)["Body"].read()
-
-    def remove(self, name: str) -> None:
-        self._ask("delete_object", name)
-
-
-def _open(memory: HermesLite, place: str) -> _Folder | _Bucket:
-    return _Bucket(place) if place.startswith("s3://") else _Folder(memory.root, place)
-
-
-# -- index ----------------------------------------------------------------------
+# -- the system -----------------------------------------------------------------
 
 class Cold:
-    """The index of what lies in cold storage; as a system it tells recall of a match.
-
-    cold_index.json, version 1: {"version", "place", "files": {name: {"place", "sha256"}},
-    "memories": {id: [name, hex of the uint32 hashes of its words]}}.
-    """
+    """What lies in cold storage; as a system it tells recall of a match."""
     name = "cold"
 
     def __init__(self, memory: HermesLite) -> None:
         self.memory = memory
-        self.read()
+        self.files = ColdFiles(memory.store)
 
-    def read(self) -> None:
-        """Take over what the disk has; a damaged index is set aside and said."""
-        self._seen = core._stamp(self.memory.root / INDEX)
-        self.place, self.files, self.memories = "cold", {}, {}
-        try:
-            saved = core.from_json(self.memory.store.read(INDEX) or b"{}")
-            if saved != {}:
-                self.place, self.files, self.memories = _checked(saved)
-        except ValueError:
-            aside = core._put_aside(self.memory.root / INDEX)
-            self.memory.notices.append(f"{INDEX} was damaged ({aside}); the cold files are whole, "
-                                       "`import` reads them")
-
-    def write(self) -> None:
-        """Put the index on the disk."""
-        self.memory.store.write(INDEX, core.to_json({
-            "version": 1, "place": self.place, "files": self.files, "memories": self.memories}))
-        self._seen = core._stamp(self.memory.root / INDEX)
+    @property
+    def memories(self) -> Mapping[str, Sequence[str]]:
+        """Return {id: [file, hashes of its words]} of what the index knew when it was read."""
+        return self.files.memories
 
     def matches(self, query: str) -> list[str]:
         """Return the ids that hold at least half of the words of *query*, best first."""
-        if self._seen != core._stamp(self.memory.root / INDEX):
-            self.read()
-        wanted = set(_marks(core.query_terms(_terms(query))))
+        self.files.refresh()
+        wanted = set(hashes_of(core.query_terms(core.tokenize_terms(query, stem=True, grams=2))))
         found = []
-        for memory_id, (_, words) in self.memories.items():
+        for memory_id, (_, words) in self.files.memories.items():
             shared = len(wanted.intersection(array("I", bytes.fromhex(words))))
             if shared and 2 * shared >= len(wanted):
                 found.append((-shared, memory_id))
@@ -177,58 +97,23 @@ class Cold:
         return list(hits)
 
     def after_forget(self, memory: Memory, why: str) -> None:
-        """Take a copy out of its cold file, where a kill has left one."""
-        if memory.id in self.memories:
-            _rewrite(self, {memory.id})
+        """Take what was forgotten out of its cold file, and the same words of the same agent."""
+        if self.files.is_locked_here:              # `archive --forget` does it itself
+            return
+        self.files.refresh()
+        if memory.id not in self.memories and (why == "pruned" or not self.matches(memory.content)):
+            return
+        with self.files.locked():
+            found = [] if why == "pruned" else self._in_the_same_words(memory)
+            self.memory.notices += self.files.drop([memory.id, *found])
 
-    def load(self, name: str) -> list[Memory]:
-        """Read a cold file whole; DamagedData when it is not what was written."""
-        data = _open(self.memory, self.files[name]["place"]).read(name)
-        if hashlib.sha256(data).hexdigest() != self.files[name]["sha256"]:
-            raise DamagedData(f"the cold file {name} was changed or damaged; it is left as it is")
-        try:
-            lines = gzip.decompress(core.unseal(data, self.memory.store.cipher)).split(b"\n")
-            return [Memory.from_entry(json.loads(line)) for line in lines if line]
-        except (ValueError, OSError, EOFError, zlib.error):
-            raise DamagedData(f"the cold file {name} cannot be read; it is left as it is"
-                              ) from None
-
-    def store(self, name: str, memories: Iterable[Memory], place: str) -> None:
-        """Write a cold file, read it back, and note it in the index (which is not yet written)."""
-        rows = b"\n".join(core.to_json(each.entry()) for each in memories)
-        data = core.seal(gzip.compress(rows, mtime=0), self.memory.store.cipher)
-        where = _open(self.memory, place)
-        where.write(name, data)
-        if where.read(name) != data:
-            raise DamagedData(f"{name} does not read back from {place}; nothing was moved")
-        self.files[name] = {"place": place, "sha256": hashlib.sha256(data).hexdigest()}
-
-
-_SHAPE = {"version": int, "place": str, "memories": {str: [str, str]},
-          "files": {str: {"place": str, "sha256": str}}}
-
-
-def _checked(saved: object) -> tuple[str, dict, dict]:
-    """Return place, files and memories of an index; ValueError where it is not one of ours."""
-    if not core.fits(saved, _SHAPE) or saved["version"] != 1:
-        raise ValueError("of another shape or version")
-    files, memories = saved["files"], saved["memories"]
-    if not all(map(core.is_safe_id, (*files, *memories))):
-        raise ValueError("a name that is none")
-    for name, words in memories.values():
-        if name not in files or not re.fullmatch("(?:[0-9a-f]{8})*", words):
-            raise ValueError("a memory in no file")
-    return saved["place"], files, memories
-
-
-def _terms(text: str) -> list[str]:
-    return core.tokenize_terms(text, stem=True, grams=2)
-
-
-def _marks(terms: Iterable[str]) -> list[int]:
-    """Return short hashes of the words that tell something: no single characters."""
-    return sorted({zlib.crc32(term.encode("utf-8", "surrogatepass")) for term in terms
-                   if len(term) > 1})
+    def _in_the_same_words(self, forgotten: Memory) -> list[str]:
+        """Return the cold memories of the same agent whose text has just been forgotten."""
+        near, _ = self.files.find(self.matches(forgotten.content))
+        return [each.id for each in near
+                if core.is_same_agent(each.agent, forgotten.agent)
+                and self.memory.store.forgotten(each.content) is not None
+                and self.memory.store.get(each.id) is None]
 
 
 def system(memory: HermesLite) -> Cold:
@@ -236,14 +121,19 @@ def system(memory: HermesLite) -> Cold:
     return Cold(memory)
 
 
-def _index(memory: HermesLite) -> Cold:
-    found = next((each for each in memory.systems if isinstance(each, Cold)), None)
-    if found is None:
-        found = Cold(memory)
-        memory.systems.append(found)               # from now on recall tells of it
-    else:
-        found.read()
-    return found
+@contextlib.contextmanager
+def _held(memory: HermesLite) -> Iterator[Cold]:
+    """Hold the lock of cold storage, and make good what a killed command left undone."""
+    cold = next((each for each in memory.systems if isinstance(each, Cold)), None)
+    if cold is None:
+        cold = Cold(memory)
+        memory.systems.append(cold)                # from now on recall tells of it
+    with cold.files.locked():
+        memory.store.refresh()
+        forgotten = cold.files.forgotten_ids()
+        if forgotten:
+            memory.notices += cold.files.drop(forgotten)
+        yield cold
 
 
 # -- operations -------------------------------------------------------------------
@@ -251,12 +141,8 @@ def _index(memory: HermesLite) -> Cold:
 def freeze(memory: HermesLite, *, below: float = _BELOW, older_than: float = _DAYS,
            place: str | None = None, dry_run: bool = False) -> Moved:
     """Move memories of a low score and a certain age to cold storage; return which."""
-    with memory.exclusive("cold"), memory.store.transaction():
-        cold = _index(memory)
-        place = place or cold.place
-        where = _open(memory, place)
-        if not place.startswith("s3://") and place != "cold":
-            place = str(where.path.absolute())
+    with _held(memory) as cold, memory.store.transaction():
+        place = _full_place(memory, place or cold.files.place)
         chosen = list(_chosen(memory, below, older_than))
         done = Moved(tuple(each.id for each in chosen), place, "moved",
                      tuple(each.content for each in chosen), dry_run=dry_run)
@@ -266,17 +152,22 @@ def freeze(memory: HermesLite, *, below: float = _BELOW, older_than: float = _DA
                 "the critical and the pinned aside",))
         if dry_run:
             return done
-        name = _free_name(memory, cold)
-        cold.store(name, chosen, place)
-        cold.place = place
-        for each in chosen:
-            cold.memories[each.id] = [name, array("I", _marks(_terms(each.content)))
-                                      .tobytes().hex()]
-        cold.write()
+        ids = set(done.ids)                        # a kill may have left some of them there
+        warnings = cold.files.rewrite(
+            lambda each: None if each.id in ids else each, cold.files.names_of(ids),
+            add=[(stamp_of(memory._clock()), chosen)], place=place)
         for each in chosen:
             memory.store.remove(each.id, why=None)
     memory.tell("archive", done.ids, why="moved to cold storage")
-    return done
+    return replace(done, warnings=tuple(warnings))
+
+
+def _full_place(memory: HermesLite, place: str) -> str:
+    """Return the place as the index keeps it: the bucket, an absolute folder, or `cold`."""
+    where = open_place(memory.root, place)
+    if place.startswith("s3://") or place == "cold":
+        return place
+    return str(where.path.absolute())
 
 
 def _chosen(memory: HermesLite, below: float, older_than: float) -> Iterator[Memory]:
@@ -292,40 +183,33 @@ def _chosen(memory: HermesLite, below: float, older_than: float) -> Iterator[Mem
             yield each
 
 
-def _free_name(memory: HermesLite, cold: Cold) -> str:
-    stamp = f"cold_{memory._clock().astimezone(core.timezone.utc):%Y%m%d_%H%M%S}"
-    names = (f"{stamp}{f'-{n}' if n > 1 else ''}.jsonl.gz" for n in range(1, 100_000))
-    return next(name for name in names if name not in cold.files)
-
-
 def thaw(memory: HermesLite, what: str | None = None, *, dry_run: bool = False) -> Moved:
     """Bring back the memory of an id, or what has the words of a query; without either, all."""
-    with memory.exclusive("cold"), memory.store.transaction():
-        cold = _index(memory)
-        wanted = _wanted(cold, what)
-        found, left = _read(cold, wanted)
-        back = [] if dry_run else [each.id for each in found if _put(
-            memory, each, moved=cold.memories[each.id][0])]
-    if dry_run:
-        return Moved(tuple(each.id for each in found), cold.place, "brought back",
-                     tuple(each.content for each in found), left, True)
-    with memory.exclusive("cold"):
-        warnings = _rewrite(cold, {each.id for each in found})
+    with _held(memory) as cold:
+        files = cold.files
+        with memory.store.transaction():
+            found, left = files.find(_wanted(cold, what))
+            if dry_run:
+                return Moved(tuple(each.id for each in found), files.place, "brought back",
+                             tuple(each.content for each in found), left, True)
+            back = [each.id for each in found
+                    if _put(memory, each, moved=moved_at(files.memories[each.id][0]))]
+        warnings = tuple(files.drop(each.id for each in found))
     gone = len(found) - len(back)
     warnings += (f"{gone} were forgotten, or are in the store in the same words: they were only "
                  "taken out of cold storage",) if gone else ()
     memory.tell("archive", back, why="brought back from cold storage")
-    return Moved(tuple(back), cold.place, "brought back", (), left, warnings=warnings)
+    return Moved(tuple(back), files.place, "brought back", (), left, warnings=warnings)
 
 
 def forget(memory: HermesLite, what: str, *, why: str = "forgotten") -> Moved:
     """Take a cold memory out of its file for good, and leave a tombstone of its text."""
-    with memory.exclusive("cold"):
-        cold = _index(memory)
-        if what not in cold.memories:
+    with _held(memory) as cold:
+        files = cold.files
+        if what not in files.memories:
             raise NotFound(f"no cold memory has the id {memory._quoted(what)}; `archive --thaw "
                            "QUERY --dry-run` shows ids")
-        found, left = _read(cold, [what])
+        found, left = files.find([what])
         if left:
             raise Refused(f"its file cannot be reached, so it stays: {left[0]}", "unreachable")
         with memory.store.transaction():
@@ -334,29 +218,26 @@ def forget(memory: HermesLite, what: str, *, why: str = "forgotten") -> Moved:
                     memory.store.put(memory._cleaned(each))
         for each in found:
             memory.forget(each.id, why=why)
-        warnings = _rewrite(cold, {what})
-    return Moved((what,), cold.place, "forgotten", warnings=warnings)
+        warnings = files.drop([what])
+    return Moved((what,), files.place, "forgotten", warnings=tuple(warnings))
 
 
-def _wanted(cold: Cold, what: str | None) -> list[str]:
+def adopt(memory: HermesLite, place: str | None = None) -> Moved:
+    """Take over the cold files at a place that the index does not name, as after a restore."""
+    with _held(memory) as cold:
+        place = _full_place(memory, place or cold.files.place)
+        ids, left = cold.files.adopt(place)
+    memory.tell("archive", ids, why="taken into the index of cold storage")
+    return Moved(tuple(ids), place, "taken over", (), tuple(left))
+
+
+def _wanted(cold: Cold, what: str | None) -> Iterable[str]:
     if what is None:
         return list(cold.memories)
     found = [what] if what in cold.memories else cold.matches(what)
     if not found:
         raise NotFound(f"cold storage holds nothing that matches {cold.memory._quoted(what)}")
     return found
-
-
-def _read(cold: Cold, wanted: Iterable[str]) -> tuple[list[Memory], tuple[str, ...]]:
-    """Return these memories in the order they had, and the files that could not be read."""
-    wanted = set(wanted)
-    found, left = [], []
-    for name in sorted({cold.memories[each][0] for each in wanted}):
-        try:
-            found += [each for each in cold.load(name) if each.id in wanted]
-        except HermesError as problem:
-            left.append(str(problem))
-    return found, tuple(left)
 
 
 def _put(memory: HermesLite, cold: Memory, *, moved: str) -> bool:
@@ -370,7 +251,7 @@ def _put(memory: HermesLite, cold: Memory, *, moved: str) -> bool:
         return True
     tomb = store.forgotten(record.content)
     at = core.parse_time(tomb["at"]) if tomb else None
-    is_other = at is not None and f"cold_{at:%Y%m%d_%H%M%S}" < moved[:20]
+    is_other = at is not None and stamp_of(at) < moved
     if tomb and not is_other and not tomb["why"].startswith("pruned") or store.twin(
             record.content, accept=lambda i: core.is_same_agent(store.get(i).agent,
                                                                 record.agent)):
@@ -379,35 +260,13 @@ def _put(memory: HermesLite, cold: Memory, *, moved: str) -> bool:
     return True
 
 
-def _rewrite(cold: Cold, ids: set[str]) -> tuple[str, ...]:
-    """Take memories out of their files and out of the index; name what could not be rewritten."""
-    warnings = []
-    for name in sorted({cold.memories[i][0] for i in ids if i in cold.memories}):
-        place = cold.files[name]["place"]
-        try:
-            kept = [each for each in cold.load(name) if each.id not in ids]
-            if kept:
-                cold.store(name, kept, place)
-            else:
-                _open(cold.memory, place).remove(name)
-                del cold.files[name]
-        except HermesError as problem:
-            warnings.append(f"{place}/{name} still holds it: {problem}")
-            continue
-        for memory_id in ids:
-            if cold.memories.get(memory_id, [""])[0] == name:
-                del cold.memories[memory_id]
-        cold.write()
-    return tuple(warnings)
-
-
 # -- command line -------------------------------------------------------------------
 
 def _archive(memory: HermesLite, *, what: str | None, cold: bool, thaw: bool, forget: bool,
              below: str | None, older_than: str | None, place: str | None,
-             dry_run: bool) -> object:
-    if cold + thaw + forget > 1:
-        raise UsageError("give one of --cold, --thaw and --forget")
+             dry_run: bool, adopt: bool = False) -> object:
+    if cold + thaw + forget + adopt > 1:
+        raise UsageError("give one of --cold, --thaw, --forget and --adopt")
     if what is not None and not (thaw or forget):
         raise UsageError("a query or an id needs --thaw, an id --forget beside it")
     if thaw:
@@ -416,10 +275,14 @@ def _archive(memory: HermesLite, *, what: str | None, cold: bool, thaw: bool, fo
         if not what or dry_run:
             raise UsageError("give `archive --forget ID`; it asks for nothing and shows no plan")
         return globals()["forget"](memory, what)
+    if adopt:
+        if dry_run:
+            raise UsageError("give `archive --adopt --place PLACE`; it shows no plan")
+        return globals()["adopt"](memory, place)
     if cold:
         return freeze(memory, below=_number("below", below, _BELOW), place=place, dry_run=dry_run,
                       older_than=_number("older-than", older_than, _DAYS))
-    index = _index(memory)
+    index = ColdFiles(memory.store)
     return {"memories": len(index.memories), "place": index.place,
             "files": {name: each["place"] for name, each in index.files.items()}}
 
@@ -455,5 +318,6 @@ OPERATIONS = (
         Param("place", str, "a folder or s3://bucket/prefix (default: the last one, else cold/)"),
         Param("thaw", bool, "bring back what matches, or all", False),
         Param("forget", bool, "take a cold memory out for good", False),
+        Param("adopt", bool, "take over the cold files at a place, as after a restore", False),
         Param("dry_run", bool, "only show what would be moved", False)), _show, writes=True),
 )

@@ -8,9 +8,9 @@ encrypt  `on` and `off` also write HERMES_ENCRYPT into the root's .env, and brin
          backups and archives too. `rotate` makes a new .master_key and keeps the old one in
          .master_key.old: copies made elsewhere need it. With HERMES_MASTER_KEY, set the new key
          there and the old one in HERMES_MASTER_KEY_OLD, then rotate. Killed half-way, the store
-         opens with what it has, and the same command goes on. Key files, tombstones (hashes
-         without content), rooms, config.yaml and, unless encryption.markdown is false, the
-         Markdown mirror stay readable.
+         opens with what it has, and the same command goes on. Cold storage is brought over too,
+         wherever its files lie. Key files, rooms, config.yaml and, unless encryption.markdown is
+         false, the Markdown mirror stay readable.
 
 It holds the store's lock meanwhile: every other process waits, or gets Locked. An archive has no
 encryption and is refused.
@@ -25,10 +25,11 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 import hermes_lite as core
+from hermes_ext.cold_files import ColdFiles, open_place
 from hermes_ext.workshop import (SEALED, Done, change_files, file_store, is_archive, is_behind,
                                  keys_of, leftovers, opens, remove_files, show)
-from hermes_lite import (ConfigError, FileStore, HermesLite, Operation, Param, StorageError,
-                         UsageError)
+from hermes_lite import (ConfigError, FileStore, HermesError, HermesLite, Operation, Param,
+                         Refused, StorageError, UsageError)
 
 __all__ = ["OPERATIONS", "encrypt"]
 
@@ -49,14 +50,18 @@ def encrypt(memory: HermesLite, mode: str) -> Done:
         if mode == "off":
             return Done(("encryption is off",))
         raise ConfigError("encryption is off, there is no key to rotate; run `encrypt on` first")
-    with store.transaction():
+    cold = ColdFiles(store)
+    with cold.locked(), store.transaction():
+        if mode == "off":
+            _refuse_unreached(cold)
         cipher = {"on": _first_cipher, "rotate": _next_cipher, "off": _same_cipher}[mode](memory)
         store.settle()
         store.cipher, target = cipher, None if mode == "off" else core.Cipher(keys_of(memory)[0])
+        cold.note_sums()
         if target:
             core.write_atomic(store.root / ".key_check", target.marks[0])
             _set_switch(store.root, "on")
-        changed, left = _bring_over(store, target)
+        changed, left = _bring_over(store, target, cold)
         unread = [name for name in left if name in ("index.json", "index.journal")]
         if unread:
             raise StorageError(f"{unread[0]} cannot be read; encryption was not switched, what "
@@ -68,6 +73,17 @@ def encrypt(memory: HermesLite, mode: str) -> Done:
         store._seen = None                            # index.json is another file now
     return Done((f"encryption is {'on' if target else 'off'}, {changed} files were brought over",),
                 tuple(left), tuple(_after_words(memory, mode)))
+
+
+def _refuse_unreached(cold: ColdFiles) -> None:
+    """Refuse where a cold file outside of the root cannot be read now: it would stay sealed."""
+    for name, known in cold.files.items():
+        try:
+            if not cold.is_inside(known["place"]):
+                open_place(cold.root, known["place"]).read(name)
+        except HermesError as problem:
+            raise Refused(f"a file of cold storage cannot be reached and would stay encrypted; "
+                          f"nothing was changed: {problem}", "unreachable") from None
 
 
 def _same_cipher(memory: HermesLite) -> core.Cipher:
@@ -97,7 +113,8 @@ def _next_cipher(memory: HermesLite) -> core.Cipher:
     return core.Cipher(new, *keys)
 
 
-def _bring_over(store: FileStore, target: core.Cipher | None) -> tuple[int, list[str]]:
+def _bring_over(store: FileStore, target: core.Cipher | None,
+                cold: ColdFiles) -> tuple[int, list[str]]:
     """Seal every file under *target*, or open it where that is None; return (count, left)."""
     no_mirror = target is not None and not store.config["encryption"]["markdown"]
 
@@ -114,10 +131,11 @@ def _bring_over(store: FileStore, target: core.Cipher | None) -> tuple[int, list
     remove_files(leftovers(store.root))
     found = list(change_files(store, "bringing over", change))
     left = [name for name, is_read in found if not is_read]
+    moved, unreached = cold.reseal(lambda data: change("cold/cold_file", data, False))
     for name in left if target is None else ():       # or HERMES_ENCRYPT=off would be refused
         if re.fullmatch(r"backups/auto_.+\.bak", name):
             core.set_aside(store.root / name)
-    return len(found) - len(left), left
+    return len(found) - len(left) + moved, left + unreached
 
 
 def _set_switch(root: Path, value: str) -> None:

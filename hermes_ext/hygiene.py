@@ -3,12 +3,12 @@
     hermes_lite.py scrub --dry-run              hermes_lite.py reindex
     hermes_lite.py forget ID --purge            hermes_lite.py forget --room events --yes
 
-scrub    applies today's redaction to what is stored: records, Markdown, backups, archives, files
-         set aside, state files. It tells ids and labels. What is no text (a database of
+scrub    applies today's redaction to what is stored: records, Markdown, backups, archives, cold
+         storage, files set aside, state files. It tells ids and labels. What is no text (a database of
          another system) is named, not changed.
 forget   beside an id, selects by words, room, tags, agent, source and dates; a selection only
-         shows its plan until --yes. --purge rewrites the backups and files set aside that
-         still hold it. It does not reach copies outside of the root.
+         shows its plan until --yes. --purge rewrites the backups, cold files and files set
+         aside that still hold it. Of copies outside of the root it reaches cold storage alone.
 reindex  makes every index anew from the records, and has missing vectors made by the configured
          backend, as any write does. Nothing else here sends anything anywhere.
 
@@ -24,10 +24,12 @@ from datetime import timedelta
 from pathlib import PurePosixPath
 
 import hermes_lite as core
-from hermes_ext.workshop import (Done, Scrubber, change_files, edit_entries, file_store,
-                                 is_records, leftovers, remove_files, show, steps, tombs_of,
-                                 unsealed)
-from hermes_lite import (FileStore, HermesLite, Memory, Operation, Refused, UsageError,
+from hermes_ext.cold_files import INDEX as COLD_INDEX
+from hermes_ext.cold_files import ColdFiles
+from hermes_ext.workshop import (Done, Scrubber, change_files, edit_cold, edit_entries, file_store,
+                                 is_cold, is_records, leftovers, remove_files, show, steps,
+                                 tombs_of, unsealed)
+from hermes_lite import (FileStore, HermesLite, Memory, NotFound, Operation, Refused, UsageError,
                          other_wordings)
 
 __all__ = ["OPERATIONS", "Scrubbed", "Selection", "forget", "reindex", "scrub"]
@@ -57,6 +59,7 @@ class Scrubbed(core._Record):
 def scrub(memory: HermesLite, *, dry_run: bool = False) -> Scrubbed:
     """Apply today's redaction rules to everything that is stored."""
     store, scrubber, changed = file_store(memory), Scrubber(memory), []
+    cold = ColdFiles(store)
     with contextlib.nullcontext() if dry_run else store.transaction():
         store.refresh()
         for each in steps(store, "scrubbing records", store):
@@ -76,22 +79,50 @@ def scrub(memory: HermesLite, *, dry_run: bool = False) -> Scrubbed:
             store.drop_vectors([memory_id for memory_id, _ in changed])
             store.settle(rebuild=True)
         mine, left = {f"store/{memory_id}.md" for memory_id, _ in changed} | {"index.json"}, []
-        for name, is_read in change_files(store, "scrubbing files",
-                                           unsealed(store, scrubber.edit), dry_run=dry_run):
+
+        def edit(name: str, data: bytes, packed: bool) -> bytes:
+            if not packed and PurePosixPath(name).name in cold.files:
+                return data                            # its index has to know, see _scrub_cold
+            return scrubber.edit(name, data, packed)
+
+        for name, is_read in change_files(store, "scrubbing files", unsealed(store, edit),
+                                          dry_run=dry_run):
             if not is_read:
                 left.append(name)
             elif name not in mine:
                 changed.append((name, tuple(scrubber.labels)))
             scrubber.labels = {}
-    return Scrubbed(tuple(changed), tuple(left), dry_run)
+    cold_changed, cold_left = _scrub_cold(cold, scrubber, dry_run=dry_run)
+    return Scrubbed((*changed, *cold_changed), (*left, *cold_left), dry_run)
+
+
+def _scrub_cold(cold: ColdFiles, scrubber: Scrubber, *, dry_run: bool
+                ) -> tuple[list[tuple[str, tuple[str, ...]]], list[str]]:
+    """Redact the memories in cold storage; return (id, labels) of each, and what was left."""
+    changed: list[tuple[str, tuple[str, ...]]] = []
+
+    def fixed(each: Memory) -> Memory:
+        entry = scrubber.entry(each.entry())
+        if entry != each.entry():
+            changed.append((each.id, tuple(scrubber.labels)))
+        scrubber.labels = {}
+        return each if dry_run or entry == each.entry() else Memory.from_entry(entry)
+
+    if dry_run:
+        found, left = cold.find(cold.memories)
+        for each in found:
+            fixed(each)
+        return changed, [*left, *([cold.damaged] if cold.damaged else ())]
+    with cold.locked():
+        return changed, cold.rewrite(fixed)
 
 
 @dataclass(frozen=True, slots=True)
 class Selection(core._Record):
     """What forget took, or would take; `texts` of the plan, in the order of `ids`.
 
-    `purged` are the files rewritten, `backups` those in which an older copy still lies, `left`
-    those that a purge could not rewrite.
+    `purged` are the files rewritten, `backups` those in which an older copy still lies (a backup,
+    an archive, a cold file), `left` those that a purge could not rewrite.
     """
     ids: tuple[str, ...]
     texts: tuple[str, ...] = ()
@@ -138,6 +169,8 @@ def forget(memory: HermesLite, *, id: str | None = None, room: str | None = None
     if bool(id) == any(value is not None for value in filters.values()):
         raise UsageError("give an id, or a selection: --query, --room, --tags, --agent, "
                          "--source, --since or --until")
+    if id and store.get(id) is None and id in ColdFiles(store).memories:
+        raise NotFound(f"{id} is in cold storage; run `archive --forget {id}`")
     why = memory._clean(reason) if reason else "forgotten"
     if not (id or yes):
         chosen = _select(memory, **filters)
@@ -152,10 +185,10 @@ def forget(memory: HermesLite, *, id: str | None = None, room: str | None = None
         for each in chosen:
             store.remove(each.id, why=why, also=other_wordings(each.content))
     ids = {each.id for each in chosen} | ({id} if id else set())
-    purged, left = _purge(store, ids) if purge else ([], [])
-    held = sorted({name for each in ids for name in store.holding(each)} - {*left})
     memory.tell("forget", [each.id for each in chosen], why=why)
     warnings = [w for each in chosen for w in memory._call("after_forget", each, why)]
+    purged, left = _purge(store, ids) if purge else ([], [])
+    held = sorted({name for each in ids for name in store.holding(each)} - {*left})
     return Selection(tuple(m.id for m in chosen), (), tuple(purged), tuple(held), tuple(left),
                      warnings=(*warnings, *memory.take_notices()))
 
@@ -182,6 +215,7 @@ def _select(memory: HermesLite, *, room: str | None, query: str | None,
 
 def _purge(store: FileStore, ids: set[str]) -> tuple[list[str], list[str]]:
     """Rewrite every copy without these memories; return (names rewritten, names left)."""
+    cold = ColdFiles(store)
     marks = {mark for mark, tomb in tombs_of(store).items() if tomb["id"] in ids}
 
     def kept(entry: object) -> object | None:
@@ -197,8 +231,12 @@ def _purge(store: FileStore, ids: set[str]) -> tuple[list[str], list[str]]:
         return "".join(line for line in lines if not any(i in line for i in ids))
 
     def edit(name: str, data: bytes, packed: bool) -> bytes | None:
-        if not packed and name in ("index.json", "index.journal"):
+        if not packed and name in ("index.json", "index.journal", COLD_INDEX):
             return data
+        if not packed and PurePosixPath(name).name in cold.files:
+            return data                                # its index has to know, see below
+        if is_cold(name):
+            return edit_cold(data, kept)
         if is_records(name):
             return edit_entries(data, kept, kept_lines)
         if name.startswith("store/"):
@@ -207,6 +245,12 @@ def _purge(store: FileStore, ids: set[str]) -> tuple[list[str], list[str]]:
             return data
         if name == "vectors.f32":
             return core.without_vectors(data, ids)
+        if name == COLD_INDEX:                         # in a backup: restore needs no more of it
+            index = core.from_json(data)
+            return core.to_json({**index, "memories": {
+                i: row for i, row in index["memories"].items() if i not in ids}})
+        if name == "stb_snapshot.json":
+            return core.to_json([row for row in core.from_json(data) if row[0] not in ids])
         if name != "vectors.json":
             raise ValueError("a file of somebody else holds it")
         content = core.from_json(data)
@@ -215,10 +259,15 @@ def _purge(store: FileStore, ids: set[str]) -> tuple[list[str], list[str]]:
         return core.to_json({**content, **({"marks": marks} if marks else {}),
                              "vectors": vectors})
 
-    with store.transaction():
+    with cold.locked(), store.transaction():
+        places = {name: f"{cold.files[name]['place']}/{name}" for name in cold.names_of(ids)}
+        cold_left = cold.drop(ids)
         remove_files(leftovers(store.root))
         found = list(change_files(store, "purging", unsealed(store, edit)))
-    return [name for name, is_read in found if is_read], [n for n, ok in found if not ok]
+    still = {*cold.names_of(ids)}
+    purged = [place for name, place in places.items() if name not in still]
+    return (purged + [name for name, ok in found if ok],
+            cold_left + [name for name, ok in found if not ok])
 
 
 def reindex(memory: HermesLite) -> Done:

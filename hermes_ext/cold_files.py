@@ -1,0 +1,603 @@
+"""The files and the index of cold storage: what is written, in which order, and how it is mended.
+
+The system cold moves memories here and back; doctor, repair, scrub, forget, encrypt, backup and
+restore reach cold files through this module.
+
+    cold_YYYYMMDD_HHMMSS[-N].jsonl.gz   gzip of one entry a line, sealed in an encrypted store;
+                                        the moment is that of the move, a rewrite keeps it
+    cold_index.json, version 2          {"version", "place", "files": {name: {"place", "sha256"}},
+                                        "memories": {id: [name, hex of uint32 hashes of words]},
+                                        "pending": {name: place}}
+
+`sha256` is of the gzip bytes before they are sealed, so that a file may be sealed under another
+key without the index; version 1 kept that of the sealed bytes, which is still accepted.
+
+A file is never changed in place. The order of a rewrite:
+
+    1. index: the new names become `pending`
+    2. new files are written and read back
+    3. index: the new names hold, the old ones become `pending`
+    4. old files are deleted
+
+A kill leaves every memory in a file that the index names, and each file that nobody needs under
+`pending`, which the next command deletes first.
+"""
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import json
+import re
+import threading
+import time
+import zlib
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import hermes_lite as core
+from hermes_lite import (DamagedData, HermesError, Memory, MissingPackage, NotFound, RemoteError,
+                         StorageError, UsageError)
+
+__all__ = ["COLD_FILE", "ColdFiles", "Fault", "INDEX", "hashes_of", "moved_at", "open_place", "pack",
+           "stamp_of", "unpack", "word_hashes"]
+
+INDEX = "cold_index.json"
+COLD_FILE = re.compile(r"cold_\d{8}_\d{6}(-\d+)?\.jsonl\.gz")
+_FOLDER = "cold"
+_TIMEOUT = 10.0                                    # seconds to wait for another cold command
+
+Edit = Callable[[Memory], "Memory | None"]
+
+
+# -- places -------------------------------------------------------------------
+
+class _Folder:
+    """Files in a folder of this machine."""
+
+    def __init__(self, root: Path, place: str) -> None:
+        self.path = root / place                   # an absolute place stands for itself
+
+    def write(self, name: str, data: bytes) -> None:
+        core.make_folder(self.path)
+        core.write_atomic(self.path / name, data)
+
+    def read(self, name: str) -> bytes:
+        try:
+            return (self.path / name).read_bytes()
+        except OSError as problem:
+            raise NotFound(f"{self.path / name} cannot be read: {problem.strerror}") from None
+
+    def remove(self, name: str) -> None:
+        try:
+            (self.path / name).unlink(missing_ok=True)
+        except OSError as problem:
+            raise StorageError(f"{self.path / name} cannot be deleted: {problem.strerror}"
+                               ) from None
+
+    def names(self) -> list[str]:
+        """Return the names of the cold files that lie here."""
+        try:
+            return sorted(path.name for path in self.path.iterdir()
+                          if COLD_FILE.fullmatch(path.name))
+        except OSError:
+            return []
+
+
+class _Bucket:
+    """Objects in an S3 bucket, under a prefix."""
+
+    def __init__(self, place: str) -> None:
+        try:
+            import boto3
+        except ImportError:
+            raise MissingPackage("cold storage in S3 needs the package boto3; run: pip install "
+                                 "boto3") from None
+        self.place = place
+        self.bucket, _, prefix = place.removeprefix("s3://").partition("/")
+        self.prefix = f"{prefix.rstrip('/')}/" if prefix else ""
+        if not self.bucket:
+            raise UsageError("give --place s3://BUCKET, or s3://BUCKET/PREFIX")
+        self._client = boto3.client("s3")
+
+    def _ask(self, method: str, name: str, **more: object) -> Mapping[str, object]:
+        key = {"Key": self.prefix + name} if name else {}
+        return self._call(lambda: getattr(self._client, method)(Bucket=self.bucket, **key, **more),
+                          name)
+
+    def _call(self, call: Callable[[], object], name: str) -> object:
+        from botocore.exceptions import BotoCoreError, ClientError
+        try:
+            return call()
+        except (BotoCoreError, ClientError) as problem:
+            said = core.redact(str(problem))[0][:200]
+            raise RemoteError(f"S3 refused {self.place}/{name}: {said}") from None
+
+    def write(self, name: str, data: bytes) -> None:
+        self._ask("put_object", name, Body=data)
+
+    def read(self, name: str) -> bytes:
+        return self._call(lambda: self._ask("get_object", name)["Body"].read(), name)
+
+    def remove(self, name: str) -> None:
+        self._ask("delete_object", name)
+
+    def names(self) -> list[str]:
+        """Return the names of the cold files that lie here."""
+        found: list[str] = []
+        more: dict[str, object] = {}
+        while True:
+            page = self._ask("list_objects_v2", "", Prefix=self.prefix, **more)
+            keys = [row["Key"].removeprefix(self.prefix) for row in page.get("Contents", ())]
+            found += [key for key in keys if COLD_FILE.fullmatch(key)]
+            if not page.get("IsTruncated"):
+                return sorted(found)
+            more = {"ContinuationToken": page["NextContinuationToken"]}
+
+
+def open_place(root: Path, place: str) -> _Folder | _Bucket:
+    """Return the place of that name: a bucket, or a folder as seen from the data root."""
+    return _Bucket(place) if place.startswith("s3://") else _Folder(root, place)
+
+
+# -- format -------------------------------------------------------------------
+
+def pack(memories: Iterable[Memory]) -> bytes:
+    """Return the plain bytes of a cold file."""
+    return gzip.compress(b"\n".join(core.to_json(each.entry()) for each in memories), mtime=0)
+
+
+def unpack(data: bytes) -> list[Memory]:
+    """Return the memories of a cold file's plain bytes; ValueError when it is not whole."""
+    try:
+        lines = gzip.decompress(data).split(b"\n")
+        return [Memory.from_entry(json.loads(line)) for line in lines if line]
+    except (OSError, EOFError, zlib.error, RecursionError) as problem:
+        raise ValueError(f"no whole cold file: {problem}") from None
+
+
+def moved_at(name: str) -> str:
+    """Return the part of a cold file's name that says when its memories were moved."""
+    return name[:20]
+
+
+def word_hashes(text: str) -> array:
+    """Return short hashes of the words that tell something: no single characters."""
+    return hashes_of(core.tokenize_terms(text, stem=True, grams=2))
+
+
+def hashes_of(terms: Iterable[str]) -> array:
+    """Return the sorted hashes of these terms."""
+    return array("I", sorted({zlib.crc32(term.encode("utf-8", "surrogatepass"))
+                              for term in terms if len(term) > 1}))
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+# -- index --------------------------------------------------------------------
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is wrong with cold storage; `mend` is None where only a person can help.
+
+    `repair` says what `mend` does; that returns sentences about what it could not do.
+    """
+    says: str
+    state: str = "fail"
+    repair: str = ""
+    mend: Callable[[], list[str]] | None = None
+    command: str = "repair"
+
+
+_SHAPE = {"version": int, "place": str, "memories": {str: [str, str]}, "pending": {str: str},
+          "files": {str: {"place": str, "sha256": str}}}
+
+
+class ColdFiles:
+    """The index of cold storage, in memory, and the only writer of cold files.
+
+    `damaged` says what is wrong with an index that cannot be read; who takes the lock sets it
+    aside.
+    """
+
+    def __init__(self, store: core.Store) -> None:
+        self.store, self.root = store, store.root
+        self._thread_lock = threading.RLock()      # guards depth and lock between threads
+        self._depth = self._owner = 0
+        self.read()
+
+    # -- reading and writing the index --
+
+    def read(self) -> None:
+        """Take over what the disk has; `damaged` says it where that cannot be read."""
+        path = self.root / INDEX
+        self._seen = core._stamp(path)
+        self.place, self.files, self.memories, self.pending = _FOLDER, {}, {}, {}
+        self.damaged = ""
+        try:
+            data = path.read_bytes()
+            self._take(core.from_json(core.unseal(data, self.store.cipher)))
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError):
+            self.damaged = (f"{INDEX} cannot be read; `repair` makes it anew from the files in "
+                            f"{_FOLDER}/, `archive --adopt --place PLACE` from those elsewhere")
+            self.store.notices.append(self.damaged)
+
+    def _take(self, saved: object) -> None:
+        """Take over a saved index; ValueError where it is not one of ours."""
+        saved = {"pending": {}, **saved} if isinstance(saved, dict) else saved
+        if not core.fits(saved, _SHAPE) or saved["version"] not in (1, 2):
+            raise ValueError("of another shape or version")
+        files, memories, pending = saved["files"], saved["memories"], saved["pending"]
+        if not all(COLD_FILE.fullmatch(name) for name in (*files, *pending)) or not all(
+                map(core.is_safe_id, memories)):
+            raise ValueError("a name that is none of ours")
+        for name, words in memories.values():
+            if name not in files or not re.fullmatch("(?:[0-9a-f]{8})*", words):
+                raise ValueError("a memory in no file")
+        self.place, self.files = saved["place"], files
+        self.memories, self.pending = memories, pending
+
+    def refresh(self) -> None:
+        """Read the index again where another process has written it."""
+        if self._seen != core._stamp(self.root / INDEX):
+            self.read()
+
+    def write(self) -> None:
+        """Put the index on the disk."""
+        self.store.write(INDEX, core.to_json({
+            "version": 2, "place": self.place, "files": self.files, "memories": self.memories,
+            "pending": self.pending}))
+        self._seen = core._stamp(self.root / INDEX)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the lock of cold storage; read the index, and delete what a kill has left.
+
+        Take it before the store's own lock, never after. One thread may take it twice.
+        """
+        with self._thread_lock:
+            if self._depth:
+                yield
+                return
+            core.make_folder(self.root)
+            lock = core.FileLock(self.root / ".lock_cold")
+            lock.acquire(timeout=_TIMEOUT)
+            self._depth, self._owner = 1, threading.get_ident()
+            try:
+                self.read()
+                if self.damaged:
+                    self.store.refresh()           # another key, not damage, is an error here
+                    core.set_aside(self.root / INDEX)
+                self._delete_pending()
+                self._delete_temporary()
+                yield
+            finally:
+                self._depth = 0
+                lock.release()
+
+    @property
+    def is_locked_here(self) -> bool:
+        """Tell whether this thread holds the lock."""
+        return self._depth > 0 and self._owner == threading.get_ident()
+
+    def _delete_pending(self) -> list[str]:
+        """Delete the files that nobody needs; return a sentence for each that stays."""
+        problems = []
+        for name, place in list(self.pending.items()):
+            try:
+                open_place(self.root, place).remove(name)
+            except HermesError as problem:
+                problems.append(f"{place}/{name} is still there and is deleted later: {problem}")
+                continue
+            del self.pending[name]                 # on the disk with the next write of the index
+        return problems
+
+    def _delete_temporary(self) -> None:
+        """Delete what killed commands were writing; in the root nobody else writes now."""
+        hour_ago = time.time() - 3600
+        for place in self.local_places():
+            for path in (self.root / place).glob(".cold_*.tmp"):
+                with contextlib.suppress(OSError):
+                    if self.is_inside(place) or path.stat().st_mtime < hour_ago:
+                        path.unlink()
+
+    # -- reading files --
+
+    def load(self, name: str) -> list[Memory]:
+        """Read a cold file whole; DamagedData when it is not what was written."""
+        known = self.files[name]
+        data = open_place(self.root, known["place"]).read(name)
+        memories, plain = self._opened(name, data)
+        if known["sha256"] not in (_sha256(plain), _sha256(data)):
+            raise DamagedData(f"the cold file {name} is not the one that the index knows; "
+                              "`doctor` looks at it, `repair` takes over what is whole")
+        return memories
+
+    def _opened(self, name: str, data: bytes) -> tuple[list[Memory], bytes]:
+        try:
+            plain = core.unseal(data, self.store.cipher)
+            return unpack(plain), plain
+        except ValueError:
+            raise DamagedData(f"the cold file {name} is damaged and cannot be read; it is left "
+                              "as it is") from None
+
+    def find(self, wanted: Iterable[str]) -> tuple[list[Memory], tuple[str, ...]]:
+        """Return these memories in the order they had, and the files that cannot be read."""
+        wanted = set(wanted)
+        found: list[Memory] = []
+        left: list[str] = []
+        for name in sorted({self.memories[each][0] for each in wanted}):
+            try:
+                found += [each for each in self.load(name) if each.id in wanted]
+            except HermesError as problem:
+                left.append(str(problem))
+        return found, tuple(left)
+
+    def names_of(self, ids: Iterable[str]) -> list[str]:
+        """Return the files in which these memories lie."""
+        return sorted({self.memories[each][0] for each in ids if each in self.memories})
+
+    # -- writing files --
+
+    def rewrite(self, edit: Edit, names: Iterable[str] | None = None, *,
+                add: Sequence[tuple[str, Sequence[Memory]]] = (), place: str | None = None,
+                always: bool = False) -> list[str]:
+        """Write what *edit* makes of each memory of the files *names* (None: of all files).
+
+        *add* are more files, (`cold_` and moment, memories), which go to *place*. A file in which
+        nothing changes stays, unless *always*. Returns a sentence for each file that could not
+        be rewritten or deleted; those keep what they had. An error about *add* is raised, and
+        nothing is changed then. Call it with the lock held.
+        """
+        problems: list[str] = []
+        plan: list[tuple[str, str, list[Memory]]] = []         # old name or "", place, content
+        for name in sorted(self.files) if names is None else names:
+            try:
+                before = self.load(name)
+            except HermesError as problem:
+                problems.append(str(problem))
+                continue
+            own = [each for each in before     # a file that was out of reach may hold old copies
+                   if self.memories.get(each.id, [name])[0] == name]
+            after = [fixed for each in own if (fixed := edit(each)) is not None]
+            if after != before or always:
+                plan.append((name, self.files[name]["place"], after))
+        target = place or self.place
+        new = [("", target, moved, list(memories)) for moved, memories in add if memories]
+        new += [(old, where, moved_at(old), memories) for old, where, memories in plan]
+        problems += self._replace(new) if new else []
+        return problems
+
+    def _replace(self, new: list[tuple[str, str, str, list[Memory]]]) -> list[str]:
+        """Write files, let the index name them in place of the old ones, delete those."""
+        problems: list[str] = []
+        named = []
+        for old, place, moved, memories in new:
+            name = self._free_name(moved, place) if memories else ""
+            named.append((old, place, name, memories))
+            if name:
+                self.pending[name] = place
+        self.write()
+        written = []
+        for old, place, name, memories in named:
+            try:
+                if name:
+                    self._write_file(name, place, memories)
+            except HermesError as problem:
+                if not old:
+                    raise
+                problems.append(f"{place}/{old} stays as it was: {problem}")
+                continue
+            written.append((old, place, name, memories))
+        for old, place, name, memories in written:
+            self._note(old, place, name, memories)
+        self.write()
+        return problems + self._delete_pending()
+
+    def _write_file(self, name: str, place: str, memories: list[Memory]) -> None:
+        data = core.seal(pack(memories), self.store.cipher)
+        where = open_place(self.root, place)
+        where.write(name, data)
+        if where.read(name) != data:
+            raise DamagedData(f"{name} does not read back from {place}; nothing was moved")
+
+    def _note(self, old: str, place: str, name: str, memories: list[Memory]) -> None:
+        """Let the index name a new file in place of an old one; either may be ""."""
+        if old:
+            self.memories = {each: row for each, row in self.memories.items() if row[0] != old}
+            self.files.pop(old, None)
+            self.pending[old] = place
+        if name:
+            del self.pending[name]
+            self.take_over(name, place, memories)
+
+    def take_over(self, name: str, place: str, memories: Iterable[Memory]) -> None:
+        """Let the index, in memory, name a file that holds these memories."""
+        memories = list(memories)
+        self.files[name] = {"place": place, "sha256": _sha256(pack(memories))}
+        for each in memories:
+            self.memories[each.id] = [name, word_hashes(each.content).tobytes().hex()]
+
+    def _free_name(self, moved: str, place: str) -> str:
+        taken = {*self.files, *self.pending}
+        if not place.startswith("s3://"):
+            taken.update(open_place(self.root, place).names())
+        number = 1
+        while (name := f"{moved}{f'-{number}' if number > 1 else ''}.jsonl.gz") in taken:
+            number += 1
+        return name
+
+    # -- checking and mending --
+
+    def adopt(self, place: str) -> tuple[list[str], list[str]]:
+        """Take over the files of *place* that the index does not name; return (ids, problems).
+
+        What is in the store, in another cold file, or forgotten is left out; a file of which
+        nothing else is left is deleted. Call it with the lock held.
+        """
+        where = open_place(self.root, place)
+        forgotten = self._forgotten()
+        ids: list[str] = []
+        problems: list[str] = []
+        for name in where.names():
+            if name in self.files:
+                continue
+            try:
+                whole = self._opened(name, where.read(name))[0]
+            except HermesError as problem:
+                problems.append(str(problem))
+                continue
+            fresh = [each for each in whole if not (
+                each.id in self.memories or each.id in forgotten
+                or self.store.get(each.id) is not None)]
+            problems += self._replace([(name, place, moved_at(name), fresh)])
+            ids += [each.id for each in fresh]
+        return ids, problems
+
+    def _forgotten(self) -> set[str]:
+        """Return the ids that a person has forgotten; what prune took may come back."""
+        return {memory_id for memory_id, tomb in self.store.removals().items()
+                if not tomb["why"].startswith("pruned")}
+
+    def forgotten_ids(self) -> set[str]:
+        """Return the ids in cold files that a person has forgotten: a kill has left them."""
+        return self._forgotten() & self.memories.keys() if self.memories else set()
+
+    def drop(self, ids: Iterable[str]) -> list[str]:
+        """Take memories out of their files; return a sentence for each file that still holds one.
+
+        Call it with the lock held.
+        """
+        ids = set(ids)
+        names = self.names_of(ids)
+        return self.rewrite(lambda each: None if each.id in ids else each, names, always=True)
+
+    def note_sums(self) -> None:
+        """Bring the checksums of version 1, which are of sealed bytes, to those of version 2."""
+        before = {name: dict(each) for name, each in self.files.items()}
+        for name, known in self.files.items():
+            with contextlib.suppress(HermesError):
+                data = open_place(self.root, known["place"]).read(name)
+                if known["sha256"] == _sha256(data):
+                    known["sha256"] = _sha256(core.unseal(data, self.store.cipher))
+        if self.files != before:
+            self.write()
+
+    def reseal(self, change: Callable[[bytes], bytes]) -> tuple[int, list[str]]:
+        """Pass every file outside of the data root through *change*, which keeps the content.
+
+        Returns how many were changed, and the names of those that could not be. Files in the
+        root are the caller's.
+        """
+        changed, left = 0, []
+        for name, known in self.files.items():
+            if self.is_inside(known["place"]):
+                continue
+            try:
+                where = open_place(self.root, known["place"])
+                old = where.read(name)
+                new = change(old)
+                if new != old:
+                    where.write(name, new)
+                    changed += 1
+            except (HermesError, ValueError):
+                left.append(f"{known['place']}/{name}")
+        return changed, left
+
+    def is_inside(self, place: str) -> bool:
+        """Tell whether a place is in the data root."""
+        if place.startswith("s3://"):
+            return False
+        return (self.root / place).resolve().is_relative_to(self.root.resolve())
+
+    def local_places(self) -> list[str]:
+        """Return the folders of this machine in which cold files may lie."""
+        places = [_FOLDER, self.place, *(each["place"] for each in self.files.values())]
+        return [place for place in dict.fromkeys(places) if not place.startswith("s3://")]
+
+    def faults(self) -> list[Fault]:
+        """Look at every cold file and return what is wrong; nothing is changed."""
+        found = [fault for name in self.files for fault in self._faults_of(name)]
+        waiting = {name: place for name, place in self.pending.items()
+                   if name in self._names_at(place)}
+        if waiting:
+            found.append(Fault(f"{core.counted(len(waiting), 'file')} that a killed command left "
+                               "may hold what was taken out", "warn",
+                               f"delete {core.counted(len(waiting), 'cold file')} that nothing "
+                               "needs", self._finish))
+        for place in self.local_places():
+            strange = [name for name in self._names_at(place)
+                       if name not in self.files and name not in waiting]
+            if strange:
+                found.append(Fault(
+                    f"{core.counted(len(strange), 'file')} in {place} in no index, such as "
+                    f"{strange[0]}", "fail", f"take {core.counted(len(strange), 'cold file')} "
+                    f"of {place} into the index", lambda place=place: self.adopt(place)[1]))
+        forgotten = self.forgotten_ids()
+        if forgotten:
+            said = core.counted(len(forgotten), "forgotten memory", "forgotten memories")
+            found.append(Fault(f"{said} still in cold files", "fail",
+                               f"take {said} out of cold files", lambda: self.drop(forgotten)))
+        return found
+
+    def _names_at(self, place: str) -> list[str]:
+        """Return the files in a folder; a bucket is not asked for its list."""
+        return [] if place.startswith("s3://") else open_place(self.root, place).names()
+
+    def _finish(self) -> list[str]:
+        problems = self._delete_pending()
+        self.write()
+        return problems
+
+    def _faults_of(self, name: str) -> Iterator[Fault]:
+        known = self.files[name]
+        wanted = {each for each, row in self.memories.items() if row[0] == name}
+        count = core.counted(len(wanted), "memory", "memories")
+        try:
+            data = open_place(self.root, known["place"]).read(name)
+        except HermesError as problem:
+            yield Fault(f"{count} cannot be reached: {problem}", command="")
+            return
+        try:
+            memories, plain = self._opened(name, data)
+        except DamagedData as problem:
+            yield Fault(f"{count} cannot be read: {problem}; put a good copy in its place",
+                        command="")
+            return
+        if self.store.cipher and not core.is_ciphertext(data):
+            yield Fault(f"{name} is not encrypted", command="encrypt on")
+        held = {each.id for each in memories}
+        if known["sha256"] in (_sha256(data), _sha256(plain)) and held == wanted:
+            return
+        lost = wanted - held
+        missing = f", and {len(lost)} of its {count} are not in it" if lost else ""
+        yield Fault(f"{name} is whole, but not the file that the index knows{missing}",
+                    "fail", f"let the index name what {name} holds",
+                    lambda: self._relink(name, memories, wanted - held))
+
+    def _relink(self, name: str, memories: list[Memory], lost: set[str]
+                ) -> list[str]:
+        """Let the index name what a file holds; what is forgotten or known elsewhere goes out."""
+        place, forgotten = self.files[name]["place"], self._forgotten()
+        kept = [each for each in memories if each.id not in forgotten
+                and self.memories.get(each.id, [name])[0] == name]
+        problems = self._replace([(name, place, moved_at(name), kept)])
+        strange = sorted(each for each in lost if self.store.get(each) is None
+                         and each not in forgotten)
+        if strange:
+            problems.append(
+                f"{core.counted(len(strange), 'memory', 'memories')} of {name} are lost, such as "
+                f"{strange[0]}; look for an older copy of that file")
+        return problems
+
+
+def stamp_of(moment: datetime) -> str:
+    """Return the first part of the names of the files that are moved at this moment."""
+    return f"cold_{moment.astimezone(core.timezone.utc):%Y%m%d_%H%M%S}"
