@@ -46,6 +46,7 @@ from pathlib import Path
 import hermes_lite as core
 from hermes_lite import (Config, ConfigError, DamagedData, FileStore, Memory, UsageError, from_json,
                          normalise, redact, to_json, utc_now)
+from hermes_ext import archive_log
 from hermes_ext.archive_file import ArchiveFile
 from hermes_ext.archive_parts import (CHUNK, FILE, Tombs, Vectors, connect, is_sound, mended,
                                       uri_of, whole)
@@ -388,12 +389,17 @@ class ArchiveStore(ArchiveFile, Rescue, Tombs, Vectors):
     def faults(self) -> list[str]:
         """Say what is wrong with the file, without mending it; reads all of it."""
         if not self.path.exists():
-            return []
+            return [f"{FILE} is missing"] if self._has_remains() else []
+        if archive_log.has_page(self.path) and not archive_log.is_of_file(self.path):
+            return [f"{FILE}-wal belongs to another state of {FILE}"]
         how = "mode=ro" if os.access(self.root, os.W_OK) else "immutable=1"
         try:
             with contextlib.closing(connect(f"{uri_of(self.path)}?{how}")) as db:
                 said = [row for row, in db.execute("PRAGMA integrity_check(3)") if row != "ok"]
                 if db.execute("PRAGMA user_version").fetchone() == (0,):
+                    if self._has_remains():
+                        said.append(f"{FILE} is empty, and what lies beside it shows that it "
+                                    "was not")
                     return said                    # its tables are not made yet
                 count, held = db.execute("SELECT (SELECT count(*) FROM memory), count "
                                          "FROM counts").fetchone()

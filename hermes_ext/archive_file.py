@@ -521,6 +521,7 @@ class ArchiveFile:
             self._settle_soon()
         if self._residue:
             self._empty_log()
+        if {"del", "lift"} & self._kinds:
             self._keep_tombs()
         try:
             self._write_counts()

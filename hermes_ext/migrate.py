@@ -34,7 +34,7 @@ __all__ = ["Migrated", "OPERATIONS", "migrate"]
 
 _CHUNK = 2_000
 _OF_FILES = ("index.json", "index.journal", ".state_records.json", "vectors.json", "vectors.f32",
-             "graph.json", "tombstones.json", "backups/tombstones.bak", ".search")
+             "graph.json", "tombstones.json", ".search")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +186,8 @@ def _take_archive(memory: HermesLite, source: FileStore) -> list[str]:
     root, name = memory.root, core.import_system("archive").FILE
     source.settle()                                # no journal is left, should it be killed here
     ids, said = [*source.ids()], _set_other_aside(root / name)
+    if source.tombs()[1]:                          # the archive's copy, too: see archive_rescue
+        source.write("backups/tombstones.bak", core.tombs_file(*source.tombs()))
     for leftover in (f"{name}-wal", f"{name}-shm"):
         (root / leftover).unlink(missing_ok=True)
     os.replace(root / ".migrate" / name, root / name)

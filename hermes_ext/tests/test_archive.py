@@ -24,7 +24,7 @@ sys.path[:0] = [str(HOME)]
 import hermes_lite as core                                                        # noqa: E402
 from hermes_lite import (ConfigError, FileStore, HermesLite, LocalHashVectorizer,  # noqa: E402
                          Locked, Memory, Refused, StorageError)
-from hermes_ext import archive_log                                                # noqa: E402
+from hermes_ext import archive_log, migrate                                       # noqa: E402
 from hermes_ext.archive import FILE, ArchiveStore                                 # noqa: E402
 from hermes_ext.archive_search import SearchTables                                # noqa: E402
 
@@ -774,12 +774,33 @@ class TestOneFile(Case):
                     with contextlib.closing(sqlite3.connect(store.path)) as db:
                         db.execute("CREATE TABLE strange (a)")
                 store = self.archive(what)
+                self.assertNotEqual(store.faults(), [])
                 store.refresh()
+                self.assertEqual(store.faults(), [])
                 self.assertEqual({*store.ids()}, {f"mem_{n:04}" for n in range(8) if n != 3})
                 self.assertIsNotNone(store.forgotten(text))
                 self.assertIn("recovered 7 from the newest good backup", " ".join(store.notices))
                 self.fill(store, 1, start=20)
                 store.close()
+
+    def test_the_copy_of_the_tombstones_follows_each_change_and_a_move(self) -> None:
+        memory = HermesLite(self.folder / "a", config=self.config(self.folder / "a"))
+        gone = [memory.remember(text) for text in ("the printer stands in room 12",
+                                                   "the harbour master is Olga")]
+        memory.remember("the gateway is checked on Mondays")
+        for each in gone:
+            memory.forget(each.id)
+        migrate.migrate(memory, "archive")
+        memory.remember("the printer stands in room 12")
+        memory.close()
+        data = bytearray((memory.root / FILE).read_bytes())
+        data[100:700] = os.urandom(600)            # no table can be read
+        (memory.root / FILE).write_bytes(data)
+        store = self.archive()
+        store.refresh()
+        self.assertIsNone(store.forgotten("the printer stands in room 12"))
+        self.assertIsNotNone(store.forgotten("the harbour master is Olga"))
+        self.assertEqual(len(store), 2)
 
     def test_tombstones_alone_outlive_a_file_that_is_missing(self) -> None:
         store = self.archive()
