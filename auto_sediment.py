@@ -417,8 +417,13 @@ def sediment(mem: Any, path: Path, sessions: dict[str, dict], *,
 # =================================================================================================
 
 
+def _printable(text: str) -> str:
+    """Return *text* without what a terminal would obey; works before the core is found."""
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
 def _say(words: object) -> None:
-    print(f"auto_sediment: {words}", file=sys.stderr)
+    print(f"auto_sediment: {_printable(str(words))}", file=sys.stderr)
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -481,11 +486,10 @@ def _show(report: dict, as_json: bool) -> None:
     results = report["results"]
     known = sum(not result["created"] for result in results)
     stored = f", stored {len(results) - known}, known {known}" if results else ""
-    print(f"{report['session'] or report['path']}: new messages {report['messages']},"
+    print(f"{_printable(str(report['session'] or report['path']))}: new messages {report['messages']},"
           f" facts {len(report['facts'])}{stored}")
     for fact in report["facts"]:
-        words = "".join(char if char.isprintable() else " " for char in fact["content"])
-        print(f"  {fact['category']} {fact['importance']}  {words}")
+        print(f"  {fact['category']} {fact['importance']}  {_printable(fact['content'])}")
 
 
 def _each(mem: Any, args: argparse.Namespace, reports: list[dict]) -> int:
@@ -514,7 +518,7 @@ def _each(mem: Any, args: argparse.Namespace, reports: list[dict]) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from hermes_lite import HermesLite, Locked, take_over_edits
+    from hermes_lite import HermesLite, Locked, printable_json, take_over_edits
     reports: list[dict] = []
     with HermesLite(args.root) as mem, contextlib.ExitStack() as lock:
         try:
@@ -529,7 +533,7 @@ def _run(args: argparse.Namespace) -> int:
         finally:
             if args.json:
                 shown = {"applied": args.apply, "sessions": reports}
-                print(json.dumps(shown, ensure_ascii=False, indent=2, default=dict))
+                print(printable_json(shown))
     if not args.apply:
         _say("dry run, nothing is stored; --apply stores it")
     return code

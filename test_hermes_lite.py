@@ -577,7 +577,7 @@ def read_shipped() -> dict[str, dict[str, object]]:
             key, value = pair[2], pair[3]
             word = {None: [], "null": None, "true": True, "false": False}
             found[section][key] = word[value] if value in word else (
-                json.loads(value) if re.fullmatch(r"[\d.]+", value) else value.strip("'"))
+                json.loads(value) if re.fullmatch(r"[\d.]+|\[\]", value) else value.strip("'"))
         elif line.strip() and not line.lstrip().startswith("#"):
             raise AssertionError(f"config.yaml holds a line of another form: {line}")
     return found
@@ -1307,6 +1307,84 @@ class MustStay(unittest.TestCase):
                      "postgres://host/db?options=team@blue",
                      "git@github.com:o/h.git", "https://h.test/a?b=c#d@e"):
             self.stays(text)
+
+
+class TextsOlderThanARule(Case):
+    """A rule added later holds for what is stored already, on every way out."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.text = "Falcon badge EMP123456 opens the depot door"
+        self.open().remember(self.text, source="EMP123456.txt", tags=["door"], meta={
+            "a": "EMP123456"})
+        self.later = {"security": {"redact_patterns": [r"(EMP\d{6})"]}}
+
+    def test_what_the_library_returns(self) -> None:
+        memory = self.open(self.later)
+        [hit] = memory.recall("falcon badge")
+        for row in (hit.memory, memory.get(hit.id), *memory.list(), *memory.recall(tags=["door"]),
+                    *memory.vsearch("falcon badge"), *memory.graph("Falcon")):
+            self.assertNotIn("EMP123456", json.dumps(h.plain(row)))
+        self.assertEqual(hit.memory.redacted, ("custom",))
+        made = memory.remember("the depot door is not opened by the falcon badge")
+        self.assertNotIn("EMP123456", str(made))
+
+    def test_what_an_unchanged_text_costs_is_nothing_but_a_look(self) -> None:
+        memory = self.open()
+        memory.store.refresh()
+        stored = next(iter(memory.store))
+        self.assertIs(memory.outgoing(stored), stored)
+
+
+class ContentFilters(Case):
+    def filters(self, *rows: dict) -> HermesLite:
+        return self.open({"security": {"content_filters": list(rows)}})
+
+    def test_block_refuses_on_every_write_path(self) -> None:
+        memory = self.filters({"regex": r"salary of \w+", "action": "block"})
+        for act in (lambda: memory.remember("The Salary of Ann is high"),
+                    lambda: memory.remember("a note", source="salary of Ann"),
+                    lambda: memory.remember("a note", meta={"x": {"y": "salary of Ann"}}),
+                    lambda: memory.admit(Memory("mem_1", "the salary of Ann"))):
+            with self.assertRaises(Refused) as caught:
+                act()
+            self.assertEqual(caught.exception.reason_code, "content_filter")
+            self.assertNotIn("Ann", str(caught.exception))
+        found = memory.digest("I prefer the salary of Ann.\nI prefer tea.", apply=True)
+        self.assertEqual([row.created for row in found.results], [True])
+        self.assertEqual(len(found.refused), 1)
+        self.assertEqual([m.content for m in memory.list()], ["preference: tea"])
+
+    def test_redact_and_hash_hide_the_match(self) -> None:
+        memory = self.filters({"regex": r"CT\d{4}-\d{4}", "action": "redact"},
+                              {"regex": r"(badge )([a-z]+7)", "action": "redact"},
+                              {"regex": r"id_card:[0-9Xx]{6}", "action": "hash"})
+        made = memory.remember("CT2024-0876 for badge lamp7, id_card:12345X")
+        text = memory.get(made.id).content
+        self.assertRegex(text, r"^\[已脱敏:custom\] for badge \[已脱敏:custom\], "
+                               r"\[已脱敏:hash_[0-9a-f]{12}\]$")
+        self.assertEqual(set(made.redacted), {"custom", "hash"})
+        self.assertEqual(memory.redact(text), (text, ()))
+        self.assertEqual(holding(self.root, "12345X"), [])
+
+    def test_tag_adds_a_tag(self) -> None:
+        memory = self.filters({"regex": "draft", "action": "tag", "tag": "Draft"})
+        memory.remember("a contract draft for Ann")
+        memory.admit(Memory("mem_1", "another DRAFT, for Bob"))
+        memory.remember("nothing of the kind")
+        self.assertEqual(sorted(m.tags for m in memory.list()), [(), ("draft",), ("draft",)])
+
+    def test_a_filter_that_cannot_work_is_named(self) -> None:
+        for row, said in (({"regex": "(", "action": "block"}, "no regular expression"),
+                          ({"regex": "a", "action": "drop"}, "one of block, redact, hash, tag"),
+                          ({"regex": "a", "action": "tag"}, "names a tag"),
+                          ({"regex": "x*", "action": "block"}, "empty text"),
+                          ({"regx": "a", "action": "block"}, "did you mean 'regex'")):
+            self.root.mkdir(exist_ok=True)
+            for config in ({"security": {"content_filters": [row]}}, {"content_filters": [row]}):
+                (self.root / "config.yaml").write_text(json.dumps(config))
+                with self.assertRaisesRegex(ConfigError, said):
+                    h.load_config(self.root, environ={})
 
 
 class RedactionRules(unittest.TestCase):
@@ -6044,9 +6122,17 @@ class Commands(Case):
             self.assertIn(self.json_(*words), ([], {"hits": [], "degraded": []}))
 
     def test_no_control_character_reaches_the_terminal(self):
-        self.run_("remember", "-", stdin=b"bell \a esc \x1b[31m red \x9b del \x7f")
-        for words in (("list",), ("recall", "bell")):
-            self.assertNotRegex(self.run_(*words).out, r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+        text = "bell \a esc \x1b[31m red \x9b del \x7f turn \u202e tag \U000e0041 CPU"
+        made = self.json_("remember", "-", "--source", "s\x1b]0;t", stdin=text.encode())
+        for words in (("list",), ("recall", "bell"), ("show", made["id"]), ("vsearch", "bell"),
+                      ("graph", "CPU"), ("export", "-", "--format", "csv"),
+                      ("export", "-", "--format", "jsonl"), ("context", "bell"),
+                      ("remember", text), ("forget", made["id"] + "\x1b[2J"),
+                      ("list", "--json"), ("recall", "bell", "--json")):
+            with self.subTest(words):
+                done = self.run_(*words)
+                self.assertEqual(h.printable(done.out + done.err), done.out + done.err)
+        self.assertEqual(self.json_("show", made["id"])["content"], text)
 
     def test_degraded_answers_and_recoveries_are_said_on_stderr(self):
         self.run_("remember", NOTES[0])

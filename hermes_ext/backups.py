@@ -396,7 +396,8 @@ class _Sift:
     """
 
     def __init__(self, memory: HermesLite, held: _Held, with_forgotten: bool) -> None:
-        self._store, self._scrubber = file_store(memory), Scrubber(memory)
+        self._memory, self._store = memory, file_store(memory)
+        self._scrubber = Scrubber(memory)
         self._by_id = {tomb["id"]: tomb for tomb in tombs_of(self._store).values()}
         self._known = {tomb["id"] for tomb in held.tombs.values()}
         self._with_forgotten = with_forgotten
@@ -406,6 +407,8 @@ class _Sift:
         """Return {id: memory} of those that may come back."""
         kept = {}
         for each in memories:
+            if self._is_blocked(each):
+                continue
             clean = Memory.from_entry(self._scrubber.entry(each.entry()))
             tomb = self._tomb_of(each, clean)
             if tomb and not tomb["why"].startswith("pruned") and not self._with_forgotten:
@@ -413,6 +416,14 @@ class _Sift:
             else:
                 kept[each.id] = clean
         return kept
+
+    def _is_blocked(self, each: Memory) -> bool:
+        try:
+            self._memory.check_content(each)
+        except Refused:
+            self._memory.notices.append(f"{each.id} is blocked by a content filter and left out")
+            return True
+        return False
 
     def _tomb_of(self, each: Memory, clean: Memory) -> Mapping[str, str] | None:
         tomb = self._by_id.get(each.id)

@@ -267,7 +267,7 @@ def _buffer(memory: HermesLite) -> list[dict[str, object]]:
     if not isinstance(memory.store, BufferedStore):
         raise UsageError("the buffer is not switched on; name it under systems in config.yaml")
     return [{"id": i, "score": entry.score, "used": core.iso(entry.used),
-             "content": entry.content}
+             "content": memory.redact(entry.content)[0]}
             for i, entry in reversed(memory.store.entries.items())
             if memory.store.under.text(i) == entry.content]
 

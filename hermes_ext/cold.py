@@ -145,7 +145,7 @@ def freeze(memory: HermesLite, *, below: float = _BELOW, older_than: float = _DA
         place = _full_place(memory, place or cold.files.place)
         chosen = list(_chosen(memory, below, older_than))
         done = Moved(tuple(each.id for each in chosen), place, "moved",
-                     tuple(each.content for each in chosen), dry_run=dry_run)
+                     tuple(memory.redact(each.content)[0] for each in chosen), dry_run=dry_run)
         if not chosen:
             return replace(done, warnings=(
                 f"no memory has a score below {below:g} and is older than {older_than:g} days, "
@@ -189,9 +189,11 @@ def thaw(memory: HermesLite, what: str | None = None, *, dry_run: bool = False) 
         files = cold.files
         with memory.store.transaction():
             found, left = files.find(_wanted(cold, what))
+            found, blocked = _unblocked(memory, found)
+            left = (*left, *blocked)
             if dry_run:
                 return Moved(tuple(each.id for each in found), files.place, "brought back",
-                             tuple(each.content for each in found), left, True)
+                             tuple(memory.redact(each.content)[0] for each in found), left, True)
             back = [each.id for each in found
                     if _put(memory, each, moved=moved_at(files.memories[each.id][0]))]
         warnings = tuple(files.drop(each.id for each in found))
@@ -215,7 +217,7 @@ def forget(memory: HermesLite, what: str, *, why: str = "forgotten") -> Moved:
         with memory.store.transaction():
             for each in found:
                 if memory.store.get(each.id) is None:
-                    memory.store.put(memory._cleaned(each))
+                    memory.store.put(memory._cleaned(each, filtered=False))
         for each in found:
             memory.forget(each.id, why=why)
         warnings = files.drop([what])
@@ -238,6 +240,19 @@ def _wanted(cold: Cold, what: str | None) -> Iterable[str]:
     if not found:
         raise NotFound(f"cold storage holds nothing that matches {cold.memory._quoted(what)}")
     return found
+
+
+def _unblocked(memory: HermesLite, found: Iterable[Memory]) -> tuple[
+        list[Memory], tuple[str, ...]]:
+    """Part what may come back from what a content filter blocks, which stays cold."""
+    passed, blocked = [], []
+    for each in found:
+        try:
+            memory.check_content(each)
+            passed.append(each)
+        except Refused:
+            blocked.append(f"{each.id} is blocked by a content filter and stays")
+    return passed, tuple(blocked)
 
 
 def _put(memory: HermesLite, cold: Memory, *, moved: str) -> bool:

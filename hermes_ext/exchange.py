@@ -52,8 +52,8 @@ from typing import IO
 
 from hermes_lite import (HermesLite, Memory, NotFound, Operation, Param, Refused, UsageError,
                          _Record, _visible, counted, from_json, is_ciphertext, is_safe_id, iso,
-                         make_folder, parse_time, read_markdown, tag_forms, to_json, to_markdown,
-                         unseal, utc_now, write_atomic)
+                         make_folder, parse_time, printable_json, read_markdown, tag_forms,
+                         to_json, to_markdown, unseal, utc_now, write_atomic)
 
 __all__ = ["COLUMNS", "Exported", "FORMATS", "Imported", "OPERATIONS", "bring_in", "export"]
 
@@ -109,7 +109,7 @@ def export(memory: HermesLite, file: str | os.PathLike | None = None, *,
         "markdown" if target and target.is_dir() else "json")
     chosen = {row.id for row in memory._passing(room=room, category=category, since=since,
                                                 tags=tags, agent=agent)}
-    rows = [row for row in memory.store if row.id in chosen]
+    rows = [memory.outgoing(row) for row in memory.store if row.id in chosen]
     warnings = ("the store is encrypted, this export is plain text",) if (
         getattr(memory.store, "cipher", None)) else ()
     if target is None:
@@ -141,7 +141,7 @@ def _text(name: str, rows: Iterable[Memory]) -> str:
     if name == "markdown":
         raise UsageError("markdown needs FILE: a folder, or a name that ends in .zip")
     if name != "csv":
-        lines = [to_json(row.entry()).decode() for row in rows]
+        lines = [printable_json(row.entry(), indent=None) for row in rows]
         return "".join(f"{line}\n" for line in lines) if name == "jsonl" else (
             "[\n" + ",\n".join(lines) + "\n]\n")
     text = io.StringIO()

@@ -40,7 +40,7 @@ class Taker:
 
     def _take_one(self, memory_id: str, news: Item, removals: Mapping[str, Mapping[str, str]], *,
                   least: int = 0) -> dict[str, Item]:
-        record = self.store.get(memory_id)
+        record = self._outgoing(memory_id)
         row = self.book.rows.get(memory_id)
         row = Row.unpacked(row) if row else Row()
         local, level = self.local.item(memory_id, row, record, news, removals)
@@ -72,11 +72,15 @@ class Taker:
         self._settle(memory_id, row, item, max(level, least))
         return self._copies(memory_id, item)
 
+    def _outgoing(self, memory_id: str) -> Memory | None:
+        record = self.store.get(memory_id)
+        return record and self.memory.outgoing(record)
+
     def _text_of(self, mark: str) -> str | None:
         """Find the text of a version that once came second: its copy has it, or the folder."""
         for memory_id, row in self.book.rows.items():
             if row[0] and row[3][0][1] == mark and "stored" not in row[5]:
-                record = self.store.get(memory_id)
+                record = self._outgoing(memory_id)
                 if record and text_mark(record.content) == mark:
                     return record.content
         self.book.state["again"] = True            # the next run reads all files from the start
@@ -147,7 +151,7 @@ class Taker:
 
     def _settle(self, memory_id: str, row: Row, item: Item, level: int) -> None:
         """Note what is stored now, and what of it the others do not know."""
-        record = self.store.get(memory_id)
+        record = self._outgoing(memory_id)
         made = Row.of(record, item, max(row.carry, level))
         if row.carry == 2 and row.versions and row.versions[0][1] != made.versions[0][1]:
             self.book.rewrite = True               # the own file tells the older text
@@ -194,7 +198,7 @@ class Taker:
             return
         with self.memory.batch():
             for ids in twice:
-                self._fold_one([m for i in ids if (m := self.store.get(i))])
+                self._fold_one([m for i in ids if (m := self._outgoing(i))])
 
     def _fold_one(self, records: list[Memory]) -> None:
         for agent in dict.fromkeys(record.agent for record in records):

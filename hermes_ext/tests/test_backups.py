@@ -68,6 +68,18 @@ class Backup(Case):
 
 
 class Restore(Case):
+    def test_what_a_content_filter_blocks_does_not_come_back(self) -> None:
+        memory = self.filled()
+        copy = backups.backup(memory, self.home / "b.tar.gz")
+        for row in memory.list():
+            memory.forget(row.id)
+        (self.root / "config.yaml").write_text(json.dumps({"content_filters": [
+            {"regex": "olga", "action": "block"}]}))
+        memory = self.open()
+        backups.restore(memory, copy.file, with_forgotten=True)
+        self.assertEqual([m.content for m in memory.list()], ["the ferry leaves at nine"])
+        self.assertIn("blocked by a content filter", " ".join(memory.take_notices()))
+
     def archive(self, files: dict[str, bytes], *, kind: bytes = tarfile.REGTYPE) -> Path:
         """Write an archive with a right manifest, as an attacker would."""
         listed = {name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}

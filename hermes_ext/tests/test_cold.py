@@ -87,6 +87,16 @@ class TestCold(Case):
     def each(self) -> list[HermesLite]:
         return [self.memory(backend) for backend in ("files", "archive")]
 
+    def test_what_a_content_filter_blocks_stays_cold(self) -> None:
+        memory = self.memory()
+        self.fill(memory)
+        cold.freeze(memory)
+        memory.close()
+        memory = self.memory(security={"content_filters": [{"regex": "lunch", "action": "block"}]})
+        done = cold.thaw(memory)
+        self.assertEqual(done.ids, ("mem_20260101_000000_aaaa",))
+        self.assertIn("blocked by a content filter", done.left[0])
+
     def test_a_move_takes_what_is_low_and_old_and_every_field_comes_back(self) -> None:
         for memory in self.each():
             rows = self.fill(memory)

@@ -177,6 +177,21 @@ class TestExport(ExchangeCase):
         self.assertEqual([path.name for path in self.folder.iterdir() if ".tmp" in path.name], [])
 
 
+class TestTextsOlderThanARule(ExchangeCase):
+
+    def test_an_export_passes_todays_redaction(self):
+        self.memory("root").remember("badge EMP123456 opens the depot", source="EMP123456")
+        memory = self.memory("root", security={"redact_patterns": [r"(EMP\d{6})"]})
+        (self.folder / "out").mkdir()
+        for name in ("a.json", "a.jsonl", "a.csv", "a.zip", "folder"):
+            export(memory, self.folder / "out" / name if name != "folder" else
+                   self.folder / "notes", format="markdown" if name == "folder" else None)
+        for format in ("json", "csv"):
+            self.assertNotIn("EMP123456", export(memory, format=format).text)
+        self.assertNotIn(b"EMP123456", self.everything_in(self.folder / "out"))
+        self.assertNotIn(b"EMP123456", self.everything_in(self.folder / "notes"))
+
+
 class TestImport(ExchangeCase):
 
     def test_a_secret_in_any_field_is_hidden_and_never_in_an_error(self):

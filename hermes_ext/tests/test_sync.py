@@ -114,6 +114,17 @@ def change(memory_id: str, text: str, clock: object = None, **more) -> dict[str,
 
 class TestTwoDevices(SyncCase):
 
+    def test_a_text_older_than_a_rule_leaves_by_todays_redaction(self) -> None:
+        rules = {"security": {"redact_patterns": [r"(EMP\d{6})"]}}
+        self.memory("one").remember("badge EMP123456 opens the depot")
+        one, two = self.memory("one", **rules), self.memory("two")
+        self.meet(one, two)
+        self.meet(two, one)
+        sent = b"".join(path.read_bytes() for path in self.share.iterdir())
+        self.assertNotIn(b"EMP123456", sent)
+        self.assertEqual([m.content for m in two.list()], ["badge [已脱敏:custom] opens the depot"])
+        self.assertEqual(len(one.list()), 1)
+
     def test_every_field_arrives_and_a_second_run_does_nothing(self):
         one, two = self.memory("one"), self.memory("two")
         one.admit(Memory(

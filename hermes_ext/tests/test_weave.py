@@ -89,6 +89,11 @@ class WeaveCase(unittest.TestCase):
 
 class TestTheBlock(WeaveCase):
 
+    def test_a_text_older_than_a_rule_passes_todays_redaction(self) -> None:
+        self.keep("badge EMP123456 opens the depot door")
+        memory = self.open(security={"redact_patterns": [r"(EMP\d{6})"]})
+        self.assertIn("[已脱敏:custom]", weave(memory, "badge for the depot").text)
+
     def test_each_line_has_its_origin(self):
         self.keep("The invoice of Acme is 400 EUR", agent="finance-bot")
         self.keep("The invoice of Bolt was sent by post", source="mail/7")
