@@ -368,7 +368,8 @@ class Remembered(_Record):
 
 @dataclass(frozen=True, slots=True)
 class Hit(_Record):
-    """One answer. `score` is for people: BM25, or 3 x cosine where no word matched.
+    """One answer. `score` is for people: BM25, or 3 x cosine where no word matched; of vsearch
+    the cosine.
 
     `confidence`, 0 to 1, is how likely it answers the query, read from what `judge` reads. `why`
     tells, for each arm that found it, rank and score, what moved it afterwards, and its age.
@@ -862,6 +863,16 @@ _AT_LEAST_ONE = ("default_top_k", "max_text_chars", "backups_kept", "max_facts",
                  "batch")
 
 
+def _nameable(path: str | bytes) -> str:
+    """Return a path as the file system's encoding can say it: in the C locale that is ASCII."""
+    path = os.fsdecode(path)
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        path = os.fsdecode(path.encode("utf-8", "surrogateescape"))
+    return path
+
+
 def find_root(root: str | os.PathLike | None = None, *,
               environ: Mapping[str, str] | None = None) -> Path:
     """Return the data root as a real path: *root*, $HERMES_LITE_ROOT, or where the module is.
@@ -876,7 +887,7 @@ def find_root(root: str | os.PathLike | None = None, *,
     if chosen:
         if "\0" in str(chosen):
             raise UsageError("the data root contains a NUL character; give a folder's path")
-        return Path(os.path.realpath(os.path.expanduser(chosen)))
+        return Path(os.path.realpath(os.path.expanduser(_nameable(os.fspath(chosen)))))
     here = Path(__file__).resolve().parent
     if not {"site-packages", "dist-packages"} & set(here.parts):
         return here / "data"
@@ -2022,7 +2033,7 @@ def _calendar(today: datetime, this: bool, unit: str, day: str) -> tuple[datetim
 def phrases_of(query: str) -> list[str]:
     """What stands in quotation marks in *query*, normalised: it is meant to the letter."""
     found = _compiled("[\"“„「『«]([^\"“”„「」『』«»]{2,200})[\"”“」』»]").findall(query)
-    return [phrase for phrase in map(normalise, found) if phrase]
+    return [*dict.fromkeys(phrase for phrase in map(normalise, found) if phrase)]
 
 
 def identifiers(query: str) -> list[str]:
@@ -7473,7 +7484,7 @@ class Ranking:
         for hit in hits:
             text = normalise(hit.content)
             held = [phrase for phrase in phrases if phrase in text]
-            rows.append((hit.why["fused"] * boost ** len(held), replace(
+            rows.append((hit.why["fused"] * boost ** min(len(held), _MOST_PHRASES), replace(
                 hit, why={**hit.why, "phrases": held}) if held else hit))
         return [hit for _, hit in sorted(rows, key=lambda row: -row[0])]
 
@@ -7503,6 +7514,9 @@ class Ranking:
         least, unsure = self.how["min_confidence"], {"keywords", "vectors"}
         return any(hit.confidence >= least or not unsure.issuperset(hit.why["arms"])
                    for hit in hits)
+
+
+_MOST_PHRASES = 20             # of a query that count: 1 + `phrase` to the power of them is a float
 
 
 def _voices(query: str, hits: Sequence[Hit], scores: Sequence[float]) -> list[float]:
@@ -7557,7 +7571,7 @@ class HermesLite:
         self._batch: list[Memory] | None = None
         self._touched: list[str] = []
         self._said: set[str] = set()
-        self._embedder, self._has_written = _Embedder(self), False
+        self._embedder, self._has_written, self._has_waited = _Embedder(self), False, False
 
     def __enter__(self) -> HermesLite:
         return self
@@ -7568,10 +7582,12 @@ class HermesLite:
     def close(self) -> None:
         """Write what was put off (access counts, indexes); the memory stays usable.
 
-        Where this process has written, missing vectors are made first, for at most
-        vectors.close_seconds; the rest waits for the next process, or for `reindex`.
+        Where this process has written, or a recall missed vectors as after a change of the
+        backend, they are made first, for at most vectors.close_seconds; the rest waits for the
+        next process, or for `reindex`.
         """
-        seconds = float(self.config["vectors"]["close_seconds"]) if self._has_written else 0.0
+        is_behind = self._has_written or self._has_waited
+        seconds = float(self.config["vectors"]["close_seconds"]) if is_behind else 0.0
         self._embedder.end(seconds)
         with self._mutex:
             self._write_touched(patience=1.0)
@@ -7991,9 +8007,9 @@ class HermesLite:
             self.store.refresh()
             degraded += self._waiting()
             ranked = self.store.search_vectors(vectorizer, vector, k, accept=None)
-            hits = self._ranking(query, vectorizer, k, None).hits(
+            found = self._ranking(query, vectorizer, k, None).hits(
                 ranked, {"vectors": ranked}, limit=k)
-        hits = self._outgoing_hits(hits)
+        hits = self._outgoing_hits([replace(hit, score=hit.vec_score) for hit in found])
         self.tell("vsearch", [hit.id for hit in hits], query=query)
         return Hits(hits, degraded + self.take_notices())
 
@@ -8124,6 +8140,7 @@ class HermesLite:
         if self.vectorizer.name == "local":
             return []
         count = len(self.store.missing_vectors(self.vectorizer))
+        self._has_waited = count > 0
         if count and self._batch is None:
             self._embedder.wake()
         return [f"vectors: {count} of {len(self.store)} memories wait for theirs and are found "
@@ -8757,9 +8774,19 @@ class _Embedder:
             if self._thread is None or not self._thread.is_alive():
                 _living().add(self._memory)
                 self._stop.clear()
-                self._thread = threading.Thread(target=self._run, daemon=True,
-                                                name="hermes-lite vectors")
-                self._thread.start()
+                self._thread = self._started(self._run)
+
+    def _started(self, act: Callable[..., None], *arguments: object) -> threading.Thread | None:
+        """Start a thread; None, and a notice, where the system has none to give."""
+        thread = threading.Thread(target=act, args=arguments, daemon=True,
+                                  name="hermes-lite vectors")
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError):        # a limit such as ulimit -v or -u
+            self._memory.notices.append("vectors: no thread can be started here; `reindex` makes "
+                                        "them without one")
+            return None
+        return thread
 
     def end(self, seconds: float = 0.0) -> None:
         """Stop the thread; then let what is missing be made, for so many seconds."""
@@ -8769,9 +8796,9 @@ class _Embedder:
             thread.join(_PATIENCE)
         if seconds > 0:
             self._stop.clear()
-            last = threading.Thread(target=self._make, args=(seconds,), daemon=True)
-            last.start()
-            last.join(seconds + _PATIENCE)         # a service that hangs is left alone
+            last = self._started(self._make, seconds)
+            if last is not None:
+                last.join(seconds + _PATIENCE)     # a service that hangs is left alone
             self._stop.set()
 
     def _run(self) -> None:
@@ -9097,6 +9124,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         _say("interrupted")
         return 130
+    except UnicodeEncodeError:
+        _say(f"the locale's encoding {sys.getfilesystemencoding()} cannot name this file; set "
+             "PYTHONUTF8=1 or a locale such as LC_ALL=C.UTF-8")
+        return ConfigError.exit_code
+    except MemoryError:
+        _say("there is no memory left for this; raise the limit, or take smaller pieces")
+        return 1
     except BrokenPipeError:                        # the reader has gone, as in `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0

@@ -4791,7 +4791,18 @@ class Recalling(Case):
         only = memory.recall("gatewaylistenson")[0]
         self.assertEqual((only.kw_score, set(only.why["arms"])), (0, {"vectors"}))
         self.assertEqual((only.content, only.score), (NOTES[0], 3 * only.vec_score))
-        self.assertEqual(memory.vsearch("gatewaylistenson")[0].score, only.score)
+        near = memory.vsearch("gatewaylistenson")[0]
+        self.assertEqual((near.id, near.score), (only.id, near.vec_score))
+        self.assertLessEqual(near.score, 1)
+
+    def test_a_phrase_repeated_1_100_times_counts_once_and_many_phrases_are_no_overflow(self):
+        memory = self.open()
+        words = "".join(f'"{a}{b}" ' for a in string.ascii_lowercase for b in LETTERS[:52])
+        memory.remember("fox and hound " + words.replace('"', ""))
+        once = memory.recall('"fox"')[0]
+        again = memory.recall('"fox" ' * 1_100)[0]
+        self.assertEqual((again.id, again.why["phrases"]), (once.id, ["fox"]))
+        self.assertTrue(memory.recall(words)[0].confidence <= 1)
 
     def test_a_weak_vector_alone_is_dropped_below_a_third_of_min_score(self):
         memory = self.open()
@@ -5153,7 +5164,7 @@ class PendingVectors(Case):
         self.assertEqual(died, [])
         self.assertIn("vectors: ConnectionResetError; made later", memory.notices)
 
-    def test_closing_makes_vectors_for_a_bounded_time_and_only_after_writing(self):
+    def test_closing_makes_vectors_for_a_bounded_time_after_writing_or_missing_them(self):
         backend = self.ready(batch=1)
         backend.between = lambda texts: time.sleep(0.02)
         memory = self.open({"vectors": {"close_seconds": 0.2}}, vectorizer=backend)
@@ -5170,7 +5181,34 @@ class PendingVectors(Case):
         reader._embedder.end()
         before = len(backend.asked)
         reader.close()
+        self.assertTrue(before < len(backend.asked) < count, len(backend.asked))
+        before = len(backend.asked)
+        idle = self.open(vectorizer=backend)
+        idle.list()
+        idle.close()
         self.assertEqual(len(backend.asked), before)
+
+    def test_after_a_change_of_the_backend_processes_that_only_read_make_its_vectors(self):
+        first, other = self.ready(), Axes("other", "n", 3)
+        with self.open(vectorizer=first) as memory:
+            for note in NOTES:
+                memory.remember(note)
+        self.assertEqual(self.open(vectorizer=first).vectors()["missing"], 0)
+        with self.open(vectorizer=other) as reader:
+            self.assertIn("wait for theirs", reader.recall("gateway").degraded[0])
+        with self.open(vectorizer=other) as reader:
+            self.assertEqual(reader.vectors()["missing"], 0)
+            self.assertEqual(reader.recall("gateway").degraded, ())
+
+    def test_where_no_thread_can_be_had_it_is_said_and_nothing_is_lost(self):
+        with mock.patch.object(threading.Thread, "start", side_effect=RuntimeError(
+                "can't start new thread")):
+            with self.open(vectorizer=self.ready()) as memory:
+                made = memory.remember(NOTES[0])
+                self.assertIn("no thread can be started", made.warnings[0])
+                self.assertEqual(memory.recall("gateway")[0].id, made.id)
+                self.assertEqual(memory.embed_pending(), [])
+                self.assertEqual(memory.vectors()["missing"], 0)
 
     def test_a_text_changed_meanwhile_gets_the_vector_of_its_new_words(self):
         backend, other = self.ready(), self.open()
@@ -6223,6 +6261,23 @@ class Processes(Case):
                       ("prune", "--dry-run"), ("digest", "I like tea."), ("vsearch", "x")):
             self.assertEqual(call("--root", self.root, *words).code, 0)
             self.assertFalse(self.root.exists(), words)
+
+
+    @unittest.skipUnless(sys.platform == "linux", "other systems name files in Unicode")
+    def test_a_root_with_other_letters_works_where_the_locale_knows_ascii_alone(self):
+        root = self.folder / "ü根"
+        plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+        for words in (["--root", root, "remember", NOTES[1]], ["list", "--json"]):
+            done = spawn(*words, HERMES_LITE_ROOT=str(root), **plain)
+            self.assertEqual((done.code, done.err), (0, ""))
+        self.assertEqual(json.loads(done.out)[0]["content"], NOTES[1])
+        self.assertEqual([path.name for path in self.folder.iterdir()], ["ü根"])
+
+    def test_what_main_cannot_do_is_a_sentence_and_a_code(self):
+        for problem, code in ((MemoryError(), 1), (UnicodeEncodeError("ascii", "ü", 0, 1, "?"), 3)):
+            with mock.patch.object(h, "_run", side_effect=problem):
+                done = call("list")
+            self.assertEqual((done.code, done.err.count("\n")), (code, 1), done)
 
 
 class Context(unittest.TestCase):

@@ -203,14 +203,20 @@ class BufferedStore:
     # -- snapshot -----------------------------------------------------------
 
     def _load(self) -> None:
-        try:
-            for name, content, score, used in core.from_json(self.under.read(FILE) or b"[]"):
-                self.entries[str(name)] = _Entry(str(content), float(score),
-                                                 core.parse_time(used) or self.under.clock())
-        except (ValueError, TypeError):
-            self.entries.clear()
-            self.under.notices.append(f"{FILE} was damaged; the buffer starts empty")
+        for name, content, score, used in self._rows():
+            self.entries[name] = _Entry(content, float(score),
+                                        core.parse_time(used) or self.under.clock())
         self.sweep()
+
+    def _rows(self) -> list[list]:
+        """Return the rows of the snapshot; none, and a notice, where it is not one of ours."""
+        with contextlib.suppress(ValueError):
+            rows = core.from_json(self.under.read(FILE) or b"[]")
+            if core.fits(rows, [[str, str, float, str]]) and all(
+                    core.is_safe_id(row[0]) for row in rows):
+                return rows
+        self.under.notices.append(f"{FILE} was damaged; the buffer starts empty")
+        return []
 
     def save(self) -> None:
         """Write the snapshot of what is still there as it is here; a busy disk goes without."""
@@ -227,7 +233,7 @@ class BufferedStore:
 
     def _forget(self, removed: set[str]) -> None:
         """Take what was removed out of the snapshot of an earlier process."""
-        rows = core.from_json(self.under.read(FILE) or b"[]")
+        rows = self._rows()
         kept = [row for row in rows if row[0] not in removed]
         if len(kept) < len(rows):
             self.under.write(FILE, core.to_json(kept))

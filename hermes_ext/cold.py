@@ -78,23 +78,38 @@ class Cold:
 
     def matches(self, query: str) -> list[str]:
         """Return the ids that hold at least half of the words of *query*, best first."""
+        wanted = _wanted_hashes(query)
+        return [memory_id for memory_id, shared in self._shared(wanted)
+                if 2 * shared >= len(wanted)]
+
+    def _shared(self, wanted: set[int]) -> list[tuple[str, int]]:
+        """Return (id, how many of these words it holds), the most first."""
         self.files.refresh()
-        wanted = set(hashes_of(core.query_terms(core.tokenize_terms(query, stem=True, grams=2))))
-        found = []
-        for memory_id, (_, words) in self.files.memories.items():
-            shared = len(wanted.intersection(array("I", bytes.fromhex(words))))
-            if shared and 2 * shared >= len(wanted):
-                found.append((-shared, memory_id))
-        return [memory_id for _, memory_id in sorted(found)]
+        counts = ((memory_id, len(wanted.intersection(array("I", bytes.fromhex(words)))))
+                  for memory_id, (_, words) in self.files.memories.items())
+        return sorted((pair for pair in counts if pair[1]), key=lambda pair: (-pair[1], pair[0]))
 
     def weigh(self, hits: Sequence[Hit], query: str) -> list[Hit]:
-        """Change nothing; say it when cold storage holds a match."""
-        found = [i for i in self.matches(query) if self.memory.store.get(i) is None] if (
-            query) else ()
-        if found:
-            self.memory.notices.append(f"cold storage holds {len(found)} that match; `archive "
-                                       "--thaw QUERY` brings them back")
-        return list(hits)
+        """Say it when cold storage holds a match; order and number of the hits stay.
+
+        A match holds half of the words of *query*, or two and more words than every hit does. A
+        hit that holds at most half as many as the best match gets `why["cold"]`, that number.
+        """
+        wanted = _wanted_hashes(query) if query else set()
+        cold = [pair for pair in self._shared(wanted) if self.memory.store.get(pair[0]) is None]
+        if not cold:
+            return list(hits)
+        held = [len(wanted.intersection(hashes_of(_terms(hit.content)))) for hit in hits]
+        most = max(held, default=0)
+        found = [shared for _, shared in cold if 2 * shared >= len(wanted) or shared > most + 1]
+        if not found:
+            return list(hits)
+        said = (f"cold storage holds {len(found)} that match; `archive --thaw QUERY` brings them "
+                "back")
+        self.memory._said.discard(said)            # it is news of this answer, each time
+        self.memory.notices.append(said)
+        return [replace(hit, why={**hit.why, "cold": found[0]}) if 2 * own <= found[0] else hit
+                for hit, own in zip(hits, held)]
 
     def after_forget(self, memory: Memory, why: str) -> None:
         """Take what was forgotten out of its cold file, and the same words of the same agent."""
@@ -114,6 +129,14 @@ class Cold:
                 if core.is_same_agent(each.agent, forgotten.agent)
                 and self.memory.store.forgotten(each.content) is not None
                 and self.memory.store.get(each.id) is None]
+
+
+def _terms(text: str) -> list[str]:
+    return core.tokenize_terms(text, stem=True, grams=2)
+
+
+def _wanted_hashes(query: str) -> set[int]:
+    return set(hashes_of(core.query_terms(_terms(query))))
 
 
 def system(memory: HermesLite) -> Cold:

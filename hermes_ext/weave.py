@@ -15,7 +15,8 @@ dropped     what is not near the question: cosine distance above 0.7 (`max_dista
             score a quarter of the best hit's (in 2 x 2 conversations of LoCoMo and MemoryBank
             that drops 22 and 78 % of what does not answer, and 0.5 and 0 % of what does). What
             tags, dates or a system's own arm found stays too. A backend with a stricter threshold
-            of its own finds no vector between the two; such a hit goes as well.
+            of its own finds no vector between the two; such a hit goes as well, and one that has
+            at most half of the words of what lies in cold storage (which the result says).
 compressed  notes of one origin and category that say the same but for plain numbers, dates and
             times, three or more: the first and the last stay, with "… 3 in between". Names and
             identifiers (web-1, CT2024-0876, 10.0.0.1) are no plain numbers: they stay apart.
@@ -141,12 +142,13 @@ def _relevant(memory: HermesLite, hits: Hits, max_distance: float
     kept, far = [], []
     for hit in hits:
         others = set(hit.why.get("arms", ())) - {"keywords", "vectors"} or hit.why.get("exact")
-        by_words = is_lexical and 0 < hit.kw_score >= enough
+        by_words = is_lexical and 0 < hit.kw_score >= enough and not hit.why.get("cold")
         if 1 - hit.vec_score <= max_distance or others or by_words:
             kept.append(hit)
         else:
             how = f"{1 - hit.vec_score:.2f}" if hit.vec_score else "not near"
-            far.append((hit.id, f"distance {how}, above {max_distance:g}"))
+            far.append((hit.id, "cold storage holds a better match" if hit.why.get("cold") else
+                        f"distance {how}, above {max_distance:g}"))
     return kept, far
 
 

@@ -358,6 +358,8 @@ class Scrubber:
 
     def _edit_tombs(self, data: bytes) -> bytes:
         content = core.from_json(data)
+        if not core.fits(content, {"tombstones": {str: {"why": str}}}):
+            raise ValueError("no tombstones")
         fixed = {mark: {**tomb, "why": self.text(tomb["why"])}
                  for mark, tomb in content["tombstones"].items()}
         if fixed == content["tombstones"]:

@@ -26,7 +26,7 @@ sys.path[:0] = [str(HOME)]
 import hermes_lite as core                                                        # noqa: E402
 from hermes_lite import (HermesLite, Memory, MissingPackage, NotFound, Refused,   # noqa: E402
                          RemoteError, UsageError)
-from hermes_ext import cold                                                       # noqa: E402
+from hermes_ext import cold, weave                                                # noqa: E402
 
 from hermes_ext import backups, care, encryption, hygiene                         # noqa: E402
 from hermes_ext.cold_files import unpack                                          # noqa: E402
@@ -623,6 +623,32 @@ class TestWithoutBoto(Case):
                 self.assertRaisesRegex(MissingPackage, "pip install boto3"):
             cold.freeze(memory, place="s3://cellar")
         self.assertEqual(len(memory.store), 5)
+
+
+class ContextTest(Case):
+    """The second source document's question about a contract, with the contract in cold storage."""
+
+    def test_context_says_that_the_better_answer_is_cold_and_leaves_out_the_other_agents_note(self):
+        question = "张三的合同进展如何"
+        for backend in ("files", "archive"):
+            with self.subTest(backend):
+                self.folder, self.now = Path(tempfile.mkdtemp(dir=self.folder)), NOW
+                memory = self.memory(backend)
+                contract = memory.remember("客户张三的合同编号是CT2024-0876", agent="finance-bot",
+                                           tags=["contract", "client_zhangsan"])
+                self.now += timedelta(days=60)
+                other = memory.remember("张三供应商资质审核中", agent="procurement-bot")
+                memory.remember("服务器监控告警阈值CPU90%持续5分钟", agent="ops-bot")
+                self.assertEqual(weave.weave(memory, question).used, (contract.id,))
+                self.assertEqual(cold.freeze(memory, below=99, older_than=30).ids, (contract.id,))
+                for _ in range(2):                 # it is said each time, not only once
+                    found = weave.weave(memory, question)
+                    self.assertEqual(found.used, ())
+                    self.assertIn((other.id, "cold storage holds a better match"), found.dropped)
+                    self.assertIn("cold storage holds 1 that match", " ".join(found.degraded))
+                self.assertEqual([hit.id for hit in memory.recall(question)], [other.id])
+                cold.thaw(memory, contract.id)
+                self.assertEqual(weave.weave(memory, question).used, (contract.id,))
 
 
 if __name__ == "__main__":
