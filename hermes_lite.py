@@ -186,6 +186,13 @@ def plain(value: object) -> object:
     return str(value) if isinstance(value, os.PathLike) else value
 
 
+def _check_text(*texts: object) -> None:
+    """Refuse what is no string: UsageError names its type."""
+    for text in texts:
+        if not isinstance(text, str):
+            raise UsageError(f"a text is of type {type(text).__name__}; give a string")
+
+
 def fits(value: object, shape: Any) -> bool:
     """Tell whether a value from JSON has the shape that its reader expects.
 
@@ -307,9 +314,22 @@ class Memory(_Record):
                 raise ValueError(f"{name} is not a string")
         if not isinstance(known.get("meta", {}), Mapping):
             raise ValueError("meta is not an object")
+        if abs(known.get("access_count", 0)) >= 1 << 63:
+            raise ValueError("access_count is too large")
+        if not all(_is_shallow(value) for name, value in entry.items() if name not in _SCHEMA):
+            raise ValueError("a field is nested too deeply")
         known["importance"] = min(max(known.get("importance", 5), 1), 10)
         known["created_at"] = str(known.get("created_at") or "")
         return cls(**known, extra={k: v for k, v in entry.items() if k not in known})
+
+
+def _is_shallow(value: object, most: int = 50) -> bool:
+    """Tell whether lists and mappings lie at most so deep in each other: all code can walk them."""
+    if isinstance(value, Mapping):
+        value = value.values()
+    elif not isinstance(value, (list, tuple)):
+        return True
+    return most > 0 and all(_is_shallow(item, most - 1) for item in value)
 
 
 _SCHEMA: dict[str, tuple[type, ...]] = {
@@ -477,7 +497,7 @@ def score_of(memory: Memory) -> float:
     """Return the score that the system salience keeps of a memory, else its importance."""
     kept = memory.meta.get("salience")
     score = kept.get("score") if isinstance(kept, Mapping) else None
-    return float(score) if isinstance(score, (int, float)) else float(memory.importance)
+    return float(score) if fits(score, float) else float(memory.importance)
 
 
 def is_safe_id(name: str) -> bool:
@@ -1208,6 +1228,7 @@ def redact(text: str, *, rules: Sequence[str] = (), personal: str | None = None,
     hash, equal for equal numbers, and needs *key*. Not found: a mere word used as a password with
     no label such as 密码 or Passwort beside it, a short random string without label or known shape.
     """
+    _check_text(text)
     if personal not in (None, "redact", "hash") or (personal == "hash" and not key):
         raise UsageError("personal must be None, 'redact' or 'hash', and 'hash' needs a key")
     extra = _extra_rules(tuple(rules))
@@ -1853,6 +1874,7 @@ def tokenize_terms(text: str, *, stem: bool = False, grams: int = 3,
     *cues* adds days and speakers (`cues_of`); notes and queries must agree on all of them.
     Linear in the text: about 30 us for 120 mixed characters, 160 terms.
     """
+    _check_text(text)
     runs, words, _, unseen = _patterns()
     if not text.isascii():
         text = unicodedata.normalize("NFKC", unseen.sub("", text)).replace("’", "'")
@@ -2110,6 +2132,7 @@ def normalise(text: str) -> str:
     NFKC (so half-width katakana too), casefold, zero-width and direction marks dropped, runs of
     white space one blank. Applying it twice changes nothing. Linear; ASCII takes a short way.
     """
+    _check_text(text)
     folded = _unicode(text).casefold()
     return " ".join(_unicode(folded).casefold().split())
 
@@ -2767,6 +2790,7 @@ def find_conflicts(new: str, old: str) -> list[tuple[str, str]]:
     staging/production) are no conflict, nor is what is merely about the same matter. Precise
     rather than complete: of each text the first twelve sentences are compared.
     """
+    _check_text(new, old)
     found = []
     low = old.casefold()
     for entity, sign, subject, scope in _claims(new):
@@ -5436,6 +5460,7 @@ def extract_entities(text: str) -> list[tuple[str, str]]:
 
     'name' is a capitalised Latin word that is no stop word; 'version' is v1, 1.2, v1.2.3.
     """
+    _check_text(text)
     found: dict[str, str] = {}
     for match in re.finditer(r"(?<![A-Za-z0-9_.])(?:(v?\d+(?:\.\d+)+|v\d+)(?![\w.]*\w)"
                              r"|([A-Z][A-Za-z0-9_+#\-]*[A-Za-z0-9_+#]))", text, re.ASCII):
@@ -7630,7 +7655,8 @@ class HermesLite:
 
     def _redacted(self, raw: Draft) -> Draft:
         """Check and redact every field that a caller can fill."""
-        if raw.category not in self.config["category_mapping"]:
+        if not isinstance(raw.category, str) or (
+                raw.category not in self.config["category_mapping"]):
             self.config.room_of(self._clean(raw.category))      # an error that shows no secret
         if type(raw.importance) is not int or not 1 <= raw.importance <= 10:
             raise UsageError(f"importance is {self._quoted(raw.importance)}; give a whole number "
@@ -7643,6 +7669,8 @@ class HermesLite:
             raise UsageError(f"position is {self._quoted(raw.position)}; give first or last")
         if not isinstance(raw.meta, Mapping):
             raise UsageError(f"meta is of type {type(raw.meta).__name__}; give a mapping")
+        if not _is_shallow(raw.meta):
+            raise UsageError("meta is nested more than 50 levels deep; make it flatter")
         self._check_size(raw.content)
         self.check_content(raw)
         labels: dict[str, None] = {}
@@ -7657,7 +7685,7 @@ class HermesLite:
     def check_tags(self, tags: Iterable[str]) -> None:
         """Refuse a tag that names a secret: it ends in a word of security.tag_blacklist."""
         banned = tag_forms(self.config["security"]["tag_blacklist"])
-        for tag in tags:
+        for tag in cut_tags(tags):
             if tag.endswith(banned) or tag.removesuffix("s").endswith(banned):
                 raise Refused(f"the tag {self._quoted(tag)} names a secret and is not stored; use "
                               "another tag, or change security.tag_blacklist", "tag_blacklist")
@@ -7669,6 +7697,8 @@ class HermesLite:
         near-duplicate is merged; Refused is what was forgotten, by its text or by its id.
         *replacing* is a person's edit: it takes the place of the memory with its id as it is.
         """
+        if not isinstance(record, Memory):
+            raise UsageError(f"a record is of type {type(record).__name__}; give a Memory")
         record = self._cleaned(record)
         draft = self._gated(Draft(
             record.content, record.category, record.importance, record.execution_verified,
@@ -8153,6 +8183,9 @@ class HermesLite:
         for that. It ends with the text at which *seconds* are over. Where another process is
         at it already, nothing is done.
         """
+        if type(seconds) not in (int, float) or not seconds >= 0:
+            raise UsageError(f"seconds is {self._quoted(seconds)}; give a number from 0 up")
+        seconds = min(seconds, threading.TIMEOUT_MAX)
         self._embedder.end(0.0)
         return self._embed(lambda: False, seconds, self.store.progress)
 
@@ -8248,7 +8281,8 @@ class HermesLite:
     def _get(self, memory_id: str) -> Memory:
         with self._mutex:
             self.store.refresh()
-            memory = self.store.get(memory_id)
+            is_name = isinstance(memory_id, str) and is_safe_id(memory_id)
+            memory = self.store.get(memory_id) if is_name else None
         if memory is None:
             raise NotFound(f"no memory has the id {self._quoted(memory_id)}; "
                            "`list` shows the ids there are")
@@ -8414,6 +8448,11 @@ class HermesLite:
     def graph(self, entity: str | None = None, *, top: int = 20,
               rebuild: bool = False) -> list[dict[str, object]]:
         """Return the most mentioned entities, or the memories that mention *entity*."""
+        if type(top) is not int or top < 1:
+            raise UsageError(f"top is {self._quoted(top)}; give a whole number from 1 up")
+        if entity is not None:
+            _check_text(entity)
+            entity = entity.encode("utf-8", "replace").decode()
         with self._mutex, (self.store.transaction() if rebuild else contextlib.nullcontext()):
             self.store.refresh()
             graph = self.store.graph(rebuild=rebuild)
@@ -8498,6 +8537,7 @@ class HermesLite:
 
         *sound* tells whether a state is one that the job can read; most use `fits`.
         """
+        _check_job(name)
         path = f".state_{name}.json"
         try:
             data = from_json(self.store.read(path) or b"{}")
@@ -8510,11 +8550,15 @@ class HermesLite:
 
     def save_state(self, name: str, state: Mapping[str, object]) -> None:
         """Replace a job's state; it must not hold raw text."""
+        if not isinstance(state, Mapping):
+            raise UsageError(f"a state is of type {type(state).__name__}; give a mapping")
+        _check_job(name)
         self.store.write(f".state_{name}.json", to_json(plain(state)))
 
     @contextlib.contextmanager
     def exclusive(self, name: str) -> Iterator[None]:
         """Hold the OS lock of a job on this store; Locked at once when another run has it."""
+        _check_job(name)
         make_folder(self.root)
         lock = FileLock(self.root / f".lock_{name}")
         lock.acquire(timeout=0)
@@ -8530,7 +8574,8 @@ class HermesLite:
 
     def key(self, purpose: str) -> bytes:
         """Return this root's own secret key for *purpose*, 32 bytes; it is in no backup."""
-        return hmac.new(self._personal_key(), purpose.encode(), hashlib.sha256).digest()
+        _check_text(purpose)
+        return hmac.new(self._personal_key(), purpose.encode("utf-8", "replace"), hashlib.sha256).digest()
 
     # -- systems ------------------------------------------------------------
 
@@ -8588,8 +8633,16 @@ _MANY_TAGGED = 5_000       # from so many on each candidate is asked for its tag
 _ACTING = contextvars.ContextVar("acting", default=("python", None, None))
 
 
+def _check_job(name: object) -> None:
+    """Refuse a name that can be no part of a file's name."""
+    if not isinstance(name, str) or not is_safe_id(name):
+        raise UsageError("the name of a job holds letters, digits, - and _ alone")
+
+
 def _agent(name: str | None) -> str | None:
     """Return an agent's name in one form; its case is kept, and does not count when asked."""
+    if name is not None:
+        _check_text(name)
     return unicodedata.normalize("NFKC", name).strip() or None if name else None
 
 

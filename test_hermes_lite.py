@@ -6585,6 +6585,29 @@ class Days(Case):
 class Attacked(Case):
     """Inputs that once broke the store, or slipped through, with their right answers."""
 
+    def test_what_is_nested_too_deeply_is_refused_at_every_door_and_never_ends_a_read(self):
+        for depth in (60, 400, 900):
+            deep = json.loads("[" * 40 + "1" + "]" * 40)
+            text = json.dumps(entry(2, NOTES[1], meta={"s": 0}, note=0)).replace(
+                ": 0}", ": " + "[" * depth + "]" * depth + "}", 1)
+            self.root.mkdir(exist_ok=True)
+            (self.root / "index.json").write_text(f"[{json.dumps(entry())},\n{text}\n]")
+            for words in (["list", "--json"], ["recall", "gateway", "--json"], ["stats"]):
+                done = call("--root", self.root, *words)
+                self.assertEqual(done.code, 0, (depth, done.err))
+                self.assertNotIn("Traceback", done.err)
+            kept = b"".join(path.read_bytes() for path in self.root.rglob("*.json*"))
+            self.assertIn(NOTES[1].encode(), kept)
+            shutil.rmtree(self.root)
+        memory = self.open()
+        self.assertTrue(memory.remember(NOTES[2], meta={"s": deep}).created)
+        nest: list = []
+        for _ in range(700):
+            nest = [nest]
+        with self.assertRaises(UsageError):
+            memory.remember(NOTES[3], meta={"s": nest})
+        self.assertEqual(len(memory.list()), 1)
+
     def test_a_field_that_no_file_can_hold_never_reaches_the_journal(self):
         memory = self.open()
         memory.remember("an earlier good note about whales")
