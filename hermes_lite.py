@@ -7697,8 +7697,7 @@ class HermesLite:
         near-duplicate is merged; Refused is what was forgotten, by its text or by its id.
         *replacing* is a person's edit: it takes the place of the memory with its id as it is.
         """
-        if not isinstance(record, Memory):
-            raise UsageError(f"a record is of type {type(record).__name__}; give a Memory")
+        _check_record(record)
         record = self._cleaned(record)
         draft = self._gated(Draft(
             record.content, record.category, record.importance, record.execution_verified,
@@ -7832,6 +7831,7 @@ class HermesLite:
         A text stored before a rule existed is shown without what the rule hides; `scrub`
         rewrites the store itself. About 60 us for a short note.
         """
+        _check_record(memory)
         labels: dict[str, None] = {}
         clean = functools.partial(self._clean, labels=labels)
         content = clean(memory.content)
@@ -8631,6 +8631,11 @@ _ARM_DEPTH, _RERANK_DEPTH, _QUERY_CHARS = 50, 20, 10_000
 _MANY_TAGGED = 5_000       # from so many on each candidate is asked for its tags instead
 # (surface, agent, what was told) of the thread or task that acts.
 _ACTING = contextvars.ContextVar("acting", default=("python", None, None))
+
+
+def _check_record(record: object) -> None:
+    if not isinstance(record, Memory):
+        raise UsageError(f"a record is of type {type(record).__name__}; give a Memory")
 
 
 def _check_job(name: object) -> None:

@@ -278,10 +278,15 @@ class WrongTypes(Stores):
             store.fresh()
             with HermesLite(store.root) as memory:
                 given = {"memory_id": store.words["ID"], "text": PINNED, "tags": [], "state": {}}
+                wrong = {}
                 for act, name, arguments in self.calls(memory, given):
-                    with self.subTest(f"{act.__name__}({name}={arguments[name]!r:.40})"):
-                        with contextlib.suppress(core.HermesError):
-                            act(**arguments)
+                    try:
+                        act(**arguments)
+                    except core.HermesError:
+                        pass
+                    except Exception as problem:   # whatever it is, it is the failure
+                        wrong[f"{act.__name__}({name}={arguments[name]!r:.40})"] = problem
+                self.assertEqual(wrong, {})
 
 
 if __name__ == "__main__":
