@@ -3975,19 +3975,24 @@ class BM25Index:
 
     def search(self, query: str, k: int | None = None, *,
                accept: Callable[[str], bool] | None = None,
-               boost: Mapping[str, float] | None = None) -> list[tuple[str, float]]:
+               boost: Mapping[str, float] | None = None,
+               rarest: int | None = None) -> list[tuple[str, float]]:
         """The *k* best (key, score), best first, scores > 0, ties to the newer; None means all.
 
         A term repeated in the query counts each time.  *accept* drops the keys it refuses, asked
         at most once a key.  *boost* multiplies the scores of its keys, by 1 or more, before they
         are ranked.  *k* changes no answer: it cuts the list, and spares most notes their exact
-        score (100,000 notes: 5 ms for ten, 120 ms for all).
+        score (100,000 notes: 5 ms for ten, 120 ms for all). *rarest* asks only for so many
+        terms of the query, those that the fewest notes have, spelled as they are: cheap for a
+        long text.
         """
         if boost and min(boost.values()) < 1:
             raise UsageError("search: a boost is below 1; give factors of 1 or more")
-        terms = self._weigh(query)
+        terms = self._weigh(query, literal=rarest is not None)
         if not terms or (k is not None and k < 1):
             return []
+        if rarest is not None:
+            terms = sorted(terms, key=lambda term: len(term.docs))[:rarest]
         find = self._finder(self, terms, accept, boost or {})
         found = find.all() if k is None else find.best(k)
         return [(self._keys[doc], score) for score, doc in sorted(found, reverse=True)]
@@ -4059,11 +4064,15 @@ class BM25Index:
     def _is_alive(self, doc: int) -> bool:
         return 0 <= doc < len(self._keys) and self._docs.get(self._keys[doc]) == doc
 
-    def _weigh(self, query: str) -> list[_Term]:
-        """What is known of each term of the query, in its order; absent ones are left out."""
-        found, slips = [], _MOST_SLIPS * self._spelling
+    def _weigh(self, query: str, *, literal: bool = False) -> list[_Term]:
+        """What is known of each term of the query, in its order; absent ones are left out.
+
+        *literal* looks up no other spelling of a word.
+        """
+        is_lenient = self._spelling and not literal
+        found, slips = [], _MOST_SLIPS * is_lenient
         terms = Counter(self._narrow(self._tokenize(query)))
-        others = self._compounds(query) - terms.keys() if self._spelling else ()
+        others = self._compounds(query) - terms.keys() if is_lenient else ()
         for term, count in (*terms.items(), *((other, 2) for other in sorted(others))):
             number, share = self._number(term), 1.0
             if slips and _may_slip(term) and not self.frequency(term):
@@ -5575,8 +5584,8 @@ class Store(Protocol):
     def forgotten(self, text: str) -> Mapping[str, str] | None: ...
     def removals(self) -> Mapping[str, Mapping[str, str]]: ...
     def lift(self, text: str, *, memory_id: str = "") -> None: ...
-    def search_words(self, query: str, k: int, *,
-                     accept: Callable[[str], bool] | None) -> list[tuple[str, float]]: ...
+    def search_words(self, query: str, k: int, *, accept: Callable[[str], bool] | None = None,
+                     rarest: int | None = None) -> list[tuple[str, float]]: ...
     def in_context(self, query: str, found: Sequence[tuple[str, float]], *, scale: float,
                    accept: Callable[[str], bool] | None) -> list[tuple[str, float]]: ...
     def ceiling(self, query: str) -> float: ...
@@ -6198,11 +6207,12 @@ class FileStore:
 
     # -- search -------------------------------------------------------------
 
-    def search_words(self, query: str, k: int, *,
-                     accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
-        """Rank by BM25; hot memories count hot_boost times."""
+    def search_words(self, query: str, k: int, *, accept: Callable[[str], bool] | None = None,
+                     rarest: int | None = None) -> list[tuple[str, float]]:
+        """Rank by BM25; hot memories count hot_boost times. *rarest* as in BM25Index.search."""
         boost = dict.fromkeys(self._hot, float(self.config["retrieval"]["hot_boost"]))
-        return self._parts["words"].open(self).search(query, k, accept=accept, boost=boost)
+        return self._parts["words"].open(self).search(query, k, accept=accept, boost=boost,
+                                                      rarest=rarest)
 
     def in_context(self, query: str, found: Sequence[tuple[str, float]], *, scale: float = 1.0,
                    accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:

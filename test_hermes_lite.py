@@ -2434,6 +2434,17 @@ class KeywordIndex(unittest.TestCase):
         for key, text in notes.items():
             self.index.add(key, text)
 
+    def test_a_search_by_the_rarest_words_leaves_the_common_ones_out(self):
+        index = BM25Index()
+        for n in range(20):
+            index.add(f"m{n}", f"the meeting about harbour {n}")
+        index.add("rare", "the meeting about quokka fences")
+        query = "the meeting about quokka fences"
+        self.assertEqual([key for key, _ in index.search(query, 50, rarest=2)], ["rare"])
+        self.assertEqual(len(index.search(query, 50)), 21)
+        self.assertEqual([key for key, _ in index.search(query, 50, rarest=99)],
+                         [key for key, _ in index.search(query, 50)])
+
     def test_br14_every_query_finds_its_note_first(self):
         self.fill(**FIELD_NOTES, web="网页改版，网页的标题和网页的颜色", other="the weekly report is late")
         for index in (self.index, BM25Index.load(self.index.dump())):

@@ -48,15 +48,16 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, timedelta
 from decimal import Decimal
+from typing import NamedTuple
 
 from hermes_lite import (ConfigError, Draft, HermesLite, Hit, Memory, Operation, Param,
                          UsageError, _first_line, _visible, facts, is_same_agent, iso, parse_time)
 
-__all__ = ["Anchors", "OPERATIONS", "extract", "says", "system"]
+__all__ = ["Anchors", "OPERATIONS", "extract", "says", "system", "values_of"]
 
 TYPES = ("contract_id", "invoice_id", "order_id", "reference", "deadline", "date", "email", "url",
          "ip_port", "phone", "amount", "version", "status", "action_item")
@@ -130,6 +131,7 @@ _PATTERNS = (      # in this order; what one has taken, a later one does not see
                     rf"\s*[:：]\s*|^\s*[-*]\s\[[ xX]\]\s*|记得(?:要)?|别忘了?|^\s*需要|remember\sto\s"
                     rf"|don['’]t\sforget\sto\s)(.{{2,200}}?){_END}"))
 _CODES = ("contract_id", "invoice_id", "order_id", "reference")
+_RAREST = 8                 # words of a text that a search asks for
 _NAMING = (*_CODES, "email", "url", "phone", "ip_port")       # a value names one thing
 _WISH = (r"(?:请)?(?:记住|记下|注意)(?:这个|这点|一下|了)?|remember(?:\sthis|\sthat)?|note(?:\sthat)?"
          r"|merk\sdir(?:\sdas)?|客户|先生|女士|customer|client|Kunde|Herr|Frau|Mrs?\.?")
@@ -145,20 +147,35 @@ def _rx(pattern: str) -> re.Pattern[str]:
 
 # -- values -------------------------------------------------------------------
 
+class _Match(NamedTuple):
+    """One anchor, where it stands in the NFKC text, and what else is known of it."""
+    kind: str
+    value: str
+    span: tuple[int, int]
+    row: Mapping[str, str]
+
+
 def extract(text: str, patterns: Mapping[str, str] | None = None) -> Values:
     """Return the anchors of *text* in order of type; *patterns* (pattern -> type) come first."""
     found: Values = {}
     for kind, value, _, row in _found(text, patterns or {}):
-        found.setdefault((kind, value), row)
+        found.setdefault((kind, value), dict(row))
     return found
 
 
-def _found(text: str, patterns: Mapping[str, str]
-           ) -> list[tuple[str, str, tuple[int, int], dict[str, str]]]:
-    """Return (type, value, span in the NFKC text, rest of the row) of every anchor."""
+def _found(text: str, patterns: Mapping[str, str]) -> tuple[_Match, ...]:
+    """Return every anchor of a text, in order of type.
+
+    The last texts are kept: one write asks for its own several times.
+    """
+    return _scanned(text, tuple(patterns.items()))
+
+
+@functools.lru_cache(maxsize=32)
+def _scanned(text: str, patterns: tuple[tuple[str, str], ...]) -> tuple[_Match, ...]:
     text, found = unicodedata.normalize("NFKC", text), []
     taken = bytearray(len(text))
-    own = ((kind, pattern) for pattern, kind in patterns.items())
+    own = ((kind, pattern) for pattern, kind in patterns)
     for kind, pattern in (*own, *_PATTERNS):
         for match in _rx(pattern).finditer(text):
             group = "value" if "value" in match.re.groupindex else min(1, match.re.groups)
@@ -170,10 +187,10 @@ def _found(text: str, patterns: Mapping[str, str]
             named = _named(kind, text[max(0, span[0] - 40):span[0]])
             if value:
                 state = {"status": "done" if "[x]" in match[0].lower() else "open"}
-                found.append((named, value, span, state if is_item else {}))
+                found.append(_Match(named, value, span, state if is_item else {}))
                 if not is_item:
                     taken[slice(*span)] = b"\1" * (span[1] - span[0])
-    return found
+    return tuple(found)
 
 
 _BARE = {"reference": ("contract_id", "invoice_id", "order_id"), "date": ("deadline",)}
@@ -315,28 +332,28 @@ class Anchors:
         if merge not in ("restated", "always"):
             raise ConfigError(f"systems.anchors.merge is {merge!r}; use restated or always")
         self.memory, self.merge, self.patterns = memory, merge, _checked(patterns or {})
-        self._seen: tuple[str | None, list[str]] = None, []     # the last search of one write
+        self._last: tuple[str, _Asked] | None = None
+        self._seen: dict[str, list[str]] = {}      # text -> what a search of this write found
 
     def values(self, memory: Memory) -> Values:
-        """Return the anchors that a memory holds: as stored, else as its text has them."""
-        found: Values = {}
-        for kind, rows in _stored(memory).items():
-            for row in rows if isinstance(rows, (list, tuple)) and kind != "note" else ():
-                row = dict(row) if isinstance(row, Mapping) else {"value": row}
-                value = str(row.pop("value", ""))
-                found[kind, value] = {name: str(said) for name, said in row.items()}
-        return found or extract(memory.content, self.patterns)
+        """Return the anchors that a memory holds; see `values_of`."""
+        return values_of(memory, self.patterns)
 
-    def _near(self, text: str) -> Iterator[Memory]:
-        """Yield the memories that share the most words with *text*, 50 at most."""
-        if self._seen[0] != text:
-            found = self.memory.store.search_words(text, 50, accept=None)
-            self._seen = text, [memory_id for memory_id, _ in found]
-        yield from filter(None, map(self.memory.store.get, self._seen[1]))
+    def _near(self, *texts: str, most: int = 50) -> Iterator[Memory]:
+        """Yield the memories that share the most of the rarest words of *texts*, by one search.
+
+        Eight words and *most* memories for each of the texts.
+        """
+        text = " ".join(texts)
+        if text not in self._seen:
+            found = self.memory.store.search_words(
+                text, most * len(texts), rarest=_RAREST * len(texts))
+            self._seen[text] = [memory_id for memory_id, _ in found]
+        yield from filter(None, map(self.memory.store.get, self._seen[text]))
 
     def restates(self, draft: Draft) -> str | None:
         """Return the oldest memory that says the same of the same anchors, or the item closed."""
-        self._seen = None, []
+        self._seen = {}
         item = self._closed(draft.content)
         if item is not None:
             return item.id
@@ -344,11 +361,27 @@ class Anchors:
         if not found:
             return None
         said = says(draft.content, self.patterns)
-        numbers = [value for kind, value in found if kind in _NAMING]   # rarer, so quicker to find
-        text = max(numbers, key=lambda value: (len(value), value), default=draft.content)
-        same = [old for old in self._near(text) if is_same_agent(old.agent, draft.agent)
+        values = _named_values(found)
+        near = self._near(*values) if values else (       # a restatement has all of those words
+            self._near(self._shared(draft.content), most=10 if self.merge == "restated" else 50))
+        same = [old for old in near if is_same_agent(old.agent, draft.agent)
                 and self._is_same(found, said, old)]
         return min(same, key=_age).id if same else None
+
+    def _shared(self, text: str) -> str:
+        """Return the part of a text that a restatement of it must have as well.
+
+        Where only the values count, that is their words; otherwise the words beside them, since a
+        date may be written in another form.
+        """
+        text = unicodedata.normalize("NFKC", text)
+        spans = sorted({span for _, _, span, _ in _found(text, self.patterns)})
+        values = " ".join(text[start:end] for start, end in spans)
+        if self.merge == "always":
+            return values
+        for start, end in reversed(spans):
+            text = f"{text[:start]} {text[end:]}"
+        return text if facts(text) else values
 
     def _is_same(self, found: set[tuple[str, str]], said: tuple[str, ...], old: Memory) -> bool:
         theirs = set(self.values(old))
@@ -372,7 +405,8 @@ class Anchors:
     def storing(self, memory: Memory, old: Memory | None, draft: Draft) -> Memory:
         """Write the anchors of a new memory, or what a restatement changes in an old one."""
         if old is None:
-            made, self._seen = self._new(memory), (None, [])
+            made = self._new(memory)
+            self._seen = {}
             return made
         values, before = self.values(old), parse_time(old.created_at)
         when = draft.created_at or iso(self.memory._clock())
@@ -418,9 +452,12 @@ class Anchors:
 
     def _above(self, memory: Memory, found: Values) -> tuple[str | None, str | None]:
         """Return the first memory of the same number or address, and the newest status there."""
-        naming = [key for key in found if key[0] in _NAMING]
-        family = {one.id: one for key in naming for one in self._near(key[1])
-                  if _kinds(key[0], key[1]) & self.values(one).keys() and one.id != memory.id}
+        values = _named_values(found)
+        if not values:
+            return None, None
+        wanted = {each for kind, value in found if kind in _NAMING for each in _kinds(kind, value)}
+        family = {one.id: one for one in self._near(*values)
+                  if wanted & self.values(one).keys() and one.id != memory.id}
         rows = sorted(family.values(), key=_age)
         heads = [self.memory.store.get(str(_note(one).get("under", one.id))) or one
                  for one in rows]
@@ -431,44 +468,50 @@ class Anchors:
 
     def arm(self, query: str) -> list[str]:
         """Return what holds exactly the asked value, or the asked type and all other words."""
-        wanted, self._seen = self._asked(query), (None, [])
-        texts = [value for _, value in wanted] or ([query] if _asked_types(query) else [])
-        found = {one.id: one for text in texts for one in self._near(text)}
-        return [one.id for one in found.values() if self._answers(query, wanted, one)]
+        self._seen = {}
+        asked = self._asked(query)
+        texts = sorted({value for _, value in asked.values}) or [query] * bool(asked.types)
+        found = list(self._near(*texts)) if texts else []
+        return [one.id for one in found if self._answers(asked, one)]
 
     def weigh(self, hits: Sequence[Hit], query: str) -> list[Hit]:
         """Put the exact ones first; leave out what holds another number than the one asked for.
 
         One of which the asked is a part is another only where anything else is found.
         """
-        wanted, first, rest, longer = self._asked(query), [], [], []
+        asked = self._asked(query)
+        if not asked.values and not asked.types:
+            return list(hits)
+        first, rest, longer = [], [], []
         for hit in hits:
-            why = self._answers(query, wanted, hit.memory)
+            why = self._answers(asked, hit.memory)
             if why:
                 first.append(replace(hit, confidence=1.0, why={**hit.why, "exact": why}))
             elif "containing" in hit.why["arms"] or not (
-                    wanted and self._looks_alike(wanted, hit.memory)):
+                    asked.values and self._looks_alike(asked.values, hit.memory)):
                 rest.append(hit)
-            elif any(value in held for _, value in wanted
+            elif any(value in held for _, value in asked.values
                      for _, held in self.values(hit.memory)):
                 longer.append(hit)
         return first + rest or longer
 
-    def _asked(self, query: str) -> set[tuple[str, str]]:
-        return {key for key in extract(query, self.patterns)
-                if key[0] in (*_NAMING, *self.patterns.values())}
+    def _asked(self, query: str) -> _Asked:
+        """Return what a query asks for; read from its text once."""
+        if self._last is None or self._last[0] != query:
+            values = {key for key in extract(query, self.patterns)
+                      if key[0] in (*_NAMING, *self.patterns.values())}
+            self._last = query, _Asked(values, {} if values else _asked_types(query))
+        return self._last[1]
 
-    def _answers(self, query: str, wanted: set[tuple[str, str]], memory: Memory) -> str:
+    def _answers(self, asked: _Asked, memory: Memory) -> str:
         """Say which anchor makes a memory an exact answer; "" when none does."""
         values = self.values(memory)
-        for kind, value in sorted(wanted):
+        for kind, value in sorted(asked.values):
             if _kinds(kind, value) & values.keys():
                 return f"{kind} {value}"
-        kinds = _asked_types(query) if not wanted else []
-        for kind in kinds:
-            rest = facts(_rx(_ASKING).sub(" ", _rx(_LABELS[kind]).sub(" ", query)))
-            if rest and any(name == kind for name, _ in values) and set(rest) <= set(
-                    facts(memory.content)):
+        held = {kind for kind, _ in values}
+        for kind, rest in asked.types.items():
+            if rest and kind in held and rest <= set(facts(memory.content)):
                 return kind
         return ""
 
@@ -479,14 +522,41 @@ class Anchors:
             kinds & {*_CODES, "phone"})
 
 
-def _asked_types(query: str) -> list[str]:
-    return [kind for kind, label in _LABELS.items()
-            if _rx(rf"(?<![A-Za-z])(?:{label})(?![A-Za-z])").search(query)]
+class _Asked(NamedTuple):
+    """What a query asks for: values, or where it has none types, each with the other words."""
+    values: set[tuple[str, str]]
+    types: dict[str, set[str]]
+
+
+def _asked_types(query: str) -> dict[str, set[str]]:
+    """Return the types that a query names, each with the words beside its name."""
+    return {kind: set(facts(_rx(_ASKING).sub(" ", _rx(label).sub(" ", query))))
+            for kind, label in _LABELS.items()
+            if _rx(rf"(?<![A-Za-z])(?:{label})(?![A-Za-z])").search(query)}
+
+
+def _named_values(values: Iterable[tuple[str, str]]) -> list[str]:
+    """Return the values that name one thing, in order: rare words, so quick to find."""
+    return sorted({value for kind, value in values if kind in _NAMING})
 
 
 def _kinds(kind: str, value: str) -> set[tuple[str, str]]:
     """Return the keys that mean the same thing: a number is itself under whichever name."""
     return {(name, value) for name in (_CODES if kind in _CODES else (kind,))}
+
+
+def values_of(memory: Memory, patterns: Mapping[str, str] | None = None) -> Values:
+    """Return the anchors that a memory holds: as stored, else as its text has them.
+
+    For others than this system too: they read what it stores only here.
+    """
+    found: Values = {}
+    for kind, rows in _stored(memory).items():
+        for row in rows if isinstance(rows, (list, tuple)) and kind != "note" else ():
+            row = dict(row) if isinstance(row, Mapping) else {"value": row}
+            value = str(row.pop("value", ""))
+            found[kind, value] = {name: str(said) for name, said in row.items()}
+    return found or extract(memory.content, patterns)
 
 
 def _stored(memory: Memory) -> Mapping[str, object]:

@@ -274,11 +274,12 @@ class ArchiveStore(ArchiveFile, Rescue, Tombs, Vectors):
     # -- search -------------------------------------------------------------
 
     @mended
-    def search_words(self, query: str, k: int, *,
-                     accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
-        """Rank by BM25; hot memories count hot_boost times."""
+    def search_words(self, query: str, k: int, *, accept: Callable[[str], bool] | None = None,
+                     rarest: int | None = None) -> list[tuple[str, float]]:
+        """Rank by BM25; hot memories count hot_boost times. *rarest* as in BM25Index.search."""
         with self._reading():
-            return self._search.words.search(query, k, accept=accept, boost=self._boosts())
+            return self._search.words.search(query, k, accept=accept, boost=self._boosts(),
+                                             rarest=rarest)
 
     @mended
     def in_context(self, query: str, found: Sequence[tuple[str, float]], *, scale: float = 1.0,

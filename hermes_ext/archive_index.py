@@ -296,9 +296,9 @@ class Words(BM25Index):
         if self._lengths is not None:
             self._lengths[doc] = 0
 
-    def _weigh(self, query: str) -> list[core._Term]:
+    def _weigh(self, query: str, *, literal: bool = False) -> list[core._Term]:
         self._hold(self._narrow(self._tokenize(query)))
-        return super()._weigh(query)
+        return super()._weigh(query, literal=literal)
 
     def _hold(self, terms: Iterable[str]) -> None:
         """Look several terms up at once."""

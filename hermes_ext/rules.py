@@ -58,9 +58,9 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta, timezone
 from pathlib import Path
 
-from hermes_lite import (ConfigError, Event, FileLock, HermesError, HermesLite, Memory, NotFound,
-                         Operation, Param, StorageError, UsageError, _deep, _first_line, _known,
-                         _Record, _visible, append_bytes, fits, from_json, import_system,
+from hermes_lite import (Config, ConfigError, Event, FileLock, HermesError, HermesLite, Memory,
+                         NotFound, Operation, Param, StorageError, UsageError, _deep, _first_line,
+                         _known, _Record, _visible, append_bytes, fits, from_json, import_system,
                          iso, make_folder, parse_time, to_json, write_atomic)
 
 __all__ = ["Firing", "OPERATIONS", "Overview", "Rule", "Rules", "read_rule", "system"]
@@ -183,30 +183,36 @@ def _form(text: object) -> str:
     return str(text).strip().lstrip("#").casefold()
 
 
-def _rows(memory: Memory, kind: str) -> list[Mapping[str, object]]:
-    """Return the anchors of one type as {type, value, …}, as their system keeps them in meta."""
-    kept = memory.meta.get("anchors")
-    rows = kept.get("values", ()) if isinstance(kept, Mapping) else ()
-    return [row for row in rows if isinstance(row, Mapping) and row.get("type") == kind]
+def _patterns(config: Config) -> Mapping[str, str]:
+    """Return the patterns that the user gave to the system anchors: pattern -> type."""
+    settings = config["systems"].get("anchors")
+    own = settings.get("patterns") if isinstance(settings, Mapping) else None
+    return own if isinstance(own, Mapping) else {}
 
 
-def anchors(memory: Memory, kind: str) -> tuple[str, ...]:
+def _rows(host: HermesLite, memory: Memory, kind: str) -> dict[str, Mapping[str, str]]:
+    """Return {value: what else is known of it} of the anchors of one type."""
+    held = import_system("anchors").values_of(memory, _patterns(host.config))
+    return {value: row for (name, value), row in held.items() if name == kind}
+
+
+def anchors(host: HermesLite, memory: Memory, kind: str) -> tuple[str, ...]:
     """Return the values of one type of anchor; of `status` also the memory's own."""
     own = (memory.status,) if kind == "status" and memory.status else ()
-    return tuple(dict.fromkeys((*own, *(str(row.get("value")) for row in _rows(memory, kind)))))
+    return tuple(dict.fromkeys((*own, *_rows(host, memory, kind))))
 
 
-def _states(memory: Memory, kind: str) -> dict[str, tuple[str | None, str]]:
+def _states(host: HermesLite, memory: Memory, kind: str) -> dict[str, tuple[str | None, str]]:
     """Return {what: (before, now)} of all that can change under one type of anchor.
 
     An action item changes by its status, a status by its value; `before` is None where the
     anchor does not say it.
     """
-    own = {"": (None, memory.status)} if kind == "status" and memory.status else {}
-    for row in _rows(memory, kind):
-        value, before = str(row.get("value")), row.get("from")
-        before = None if before is None else str(before)
-        own[value if "status" in row else "value"] = before, str(row.get("status", value))
+    own: dict[str, tuple[str | None, str]] = {}
+    if kind == "status" and memory.status:
+        own[""] = (None, memory.status)
+    for value, row in _rows(host, memory, kind).items():
+        own[value if "status" in row else "value"] = row.get("from"), row.get("status", value)
     return own
 
 
@@ -227,7 +233,7 @@ def _holds(host: HermesLite, rule: Rule, memory: Memory) -> str | None:
             return None
         why.append(f"tag {when['tag']}")
     if "anchor" in when:
-        if not anchors(memory, when["anchor"]):
+        if not anchors(host, memory, when["anchor"]):
             return None
         why.append(f"anchor {when['anchor']}")
     if "score_above" in when:
@@ -251,9 +257,7 @@ class Rules:
     def _check_types(self) -> None:
         """Refuse a type that the system anchors does not find: its rule would never fire."""
         wanted = {rule.name: rule.when["anchor"] for rule in self.rules if "anchor" in rule.when}
-        settings = self.memory.config["systems"].get("anchors")
-        own = settings.get("patterns") if isinstance(settings, Mapping) else None
-        own = own.values() if isinstance(own, Mapping) else ()
+        own = _patterns(self.memory.config).values()
         known = (*import_system("anchors").TYPES, *own) if wanted else ()
         for name, kind in wanted.items():
             _known(kind, known, f"config.yaml: systems.rules.{name}.when.anchor", what="type")
@@ -290,7 +294,7 @@ class Rules:
             found = [m for i in event.ids if (m := self.memory.store.get(i)) is not None]
         hits = {(rule.name, value): (rule, memory) for rule in rules for memory in reversed(found)
                 if _holds(self.memory, rule, memory)
-                for value in anchors(memory, rule.when["anchor"])}
+                for value in anchors(self.memory, memory, rule.when["anchor"])}
         if hits:
             self._act(self._counted(hits))
 
@@ -328,7 +332,7 @@ class Rules:
                  ) -> Iterator[tuple[Rule, Memory, str, str]]:
         """Yield a cause for each value that went from `from` to `to`; note the new values."""
         values, kind = known.setdefault(rule.name, {}), rule.when["anchor"]
-        for what, (said, now) in _states(memory, kind).items():
+        for what, (said, now) in _states(self.memory, memory, kind).items():
             mark = f"{memory.id} {self.log.name(rule.name, what)}"
             before, turns = values.get(mark, [said, 0])
             now = _form(now)
@@ -541,7 +545,7 @@ def _do(memory: HermesLite, rule: Rule, firing: Firing, action: str) -> None:
     else:
         row = replace(row, content=memory.redact(row.content)[0])
         actions.append(memory, rule.append, row, cause=firing.cause,
-                       dates=anchors(row, "deadline"))
+                       dates=anchors(memory, row, "deadline"))
 
 
 # -- commands -----------------------------------------------------------------

@@ -138,14 +138,47 @@ class Restating(AnchorsCase):
         memory = self.memory()
         texts = ("客户张三的合同编号是CT2024-0876", "张三的合同号是CT2024-0876",
                  "记住：张三的合同号：CT2024-0876", "张三的合同号码为 ct2024-0876", "请记住客户张三的合同编号是CT2024-0876。")
-        made = [memory.remember(text) for text in itertools.islice(itertools.cycle(texts), 10)]
+        made = [memory.remember(texts[0])]
+        begun = memory.get(made[0].id).created_at
+        made += [memory.remember(text) for text in itertools.islice(itertools.cycle(texts), 1, 10)]
         self.assertEqual({row.id for row in made}, {made[0].id})
         self.assertEqual([row.created for row in made], [True] + [False] * 9)
         kept = memory.get(made[0].id)
         self.assertEqual((kept.content, kept.meta["anchors"]["note"]["said"], len(memory.store)),
                          (texts[0], 10, 1))
-        self.assertEqual(kept.meta["anchors"]["note"]["first"], "2026-08-17T12:01:00+00:00")
+        self.assertEqual(kept.meta["anchors"]["note"]["first"], begun)
         self.assertGreater(kept.created_at, kept.meta["anchors"]["note"]["first"])
+
+    def test_a_date_may_be_written_in_another_form(self):
+        for merge in ("restated", "always"):
+            memory = self.memory(merge, merge=merge)
+            for n in range(20):
+                memory.remember(f"the tax office opens on day {n} of the season {n * 7}")
+            first = memory.remember("the tax of the mill is due on 2026-09-15")
+            again = memory.remember("the tax of the mill is due on September 15, 2026")
+            self.assertEqual((again.id, again.created), (first.id, False))
+            same = memory.remember("the tax of the mill is due on 15.09.2026")
+            self.assertEqual((same.id, same.created), (first.id, False))
+
+    def test_a_write_and_a_recall_ask_the_index_for_all_numbers_at_once(self):
+        memory = self.memory()
+        numbers = [f"CT2024-{n:04}" for n in range(6)]
+        for number in numbers:
+            memory.remember(f"the contract of the mill is {number}")
+        asked = []
+        search = memory.store.search_words
+
+        def counted(query: str, *rest: object, **more: object) -> list:
+            asked.append(query)
+            return search(query, *rest, **more)
+        memory.store.search_words = counted
+        made = memory.remember("all contracts of the mill: " + ", ".join(numbers))
+        self.assertEqual(len(asked), 1)
+        self.assertIsNotNone(memory.get(made.id).meta["anchors"]["note"]["under"])
+        asked.clear()
+        hits = memory.recall("who holds " + " or ".join(numbers) + "?", top_k=9)
+        self.assertEqual(len(asked), 2)            # the keywords of the recall, and the anchors
+        self.assertEqual(len([hit for hit in hits if hit.why.get("exact")]), 7)
 
     def test_another_fact_about_the_same_number_is_its_own_memory_under_it(self):
         memory = self.memory()

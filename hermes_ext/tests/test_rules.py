@@ -1,5 +1,7 @@
 """Rules and their actions: each cause fires once, does what was asked, and leaks nothing."""
+import contextlib
 import importlib.util
+import io
 import json
 import os
 import secrets
@@ -12,6 +14,7 @@ import tempfile
 import threading
 import time
 import unittest
+from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -20,6 +23,7 @@ from unittest import mock
 HOUSE = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(HOUSE))
 
+import hermes_lite as core                                              # noqa: E402
 from hermes_ext import actions                                          # noqa: E402
 from hermes_ext.report import report                                    # noqa: E402
 from hermes_ext.rules import Rules                                      # noqa: E402
@@ -34,7 +38,8 @@ HAS_ICALENDAR = importlib.util.find_spec("icalendar") is not None
 
 
 def anchor(kind: str, value: str, **more) -> dict:
-    return {"anchors": {"values": [{"type": kind, "value": value, **more}]}}
+    """Return a meta as the system anchors writes it."""
+    return {"anchors": {kind: [{"value": value, **more} if more else value]}}
 
 
 class RulesCase(unittest.TestCase):
@@ -198,6 +203,106 @@ class TestWhen(RulesCase):
                 self.open(mine=wrong)
             self.assertIn("systems.rules.mine", str(caught.exception))
         self.open(mine=good)
+
+
+ALL_SYSTEMS = """
+storage: {{backend: {store}}}
+systems:
+  anchors: {{}}
+  salience: {{}}
+  weave: {{}}
+  audit: {{}}
+  rules:
+    calendar: {{when: {{tag: deadline, score_above: 5}}, append: deadlines.ics}}
+    legal: {{when: {{anchor: contract_id, recalled_more_than: 3, per: week}}, run: {run}}}
+    crm: {{when: {{anchor: status, from: draft, to: signed}}, append: crm.md}}
+"""
+TABLE = "客户姓名,合同编号,签约日期,状态\n"
+
+
+@unittest.skipUnless(importlib.util.find_spec("yaml"), "needs PyYAML to read config.yaml")
+class TestScenes(RulesCase):
+    """The scenes of the second source document, by the commands, with every system switched on."""
+
+    def each_store(self) -> Iterator[None]:
+        for store in ("files", "archive"):
+            with self.subTest(store=store):
+                self.root = self.out.with_name(store)
+                self.out = self.out.with_name(f"{store}.out")
+                self.root.mkdir()
+                (self.root / "config.yaml").write_text(ALL_SYSTEMS.format(
+                    store=store, run=json.dumps(self.writes("mail "))), encoding="utf-8")
+                yield
+
+    def run_command(self, *words: str) -> str:
+        shown = io.StringIO()
+        with contextlib.redirect_stdout(shown):
+            self.assertEqual(core.main(["--root", str(self.root), *words]), 0)
+        return shown.getvalue()
+
+    def import_table(self, name: str, *rows: str) -> None:
+        path = self.out.with_name(name)
+        path.write_text(TABLE + "".join(f"{row}\n" for row in rows), encoding="utf-8")
+        self.run_command("import", str(path))
+
+    def fired(self) -> list[str]:
+        overview = json.loads(self.run_command("rules", "--json"))
+        return [firing["rule"] for firing in overview["firings"]]
+
+    def test_a_contract_asked_for_more_than_three_times_a_week_is_sent_to_the_lawyers(self):
+        for _ in self.each_store():
+            self.run_command("remember", "客户张三的合同编号是CT2024-0876", "--tags", "contract",
+                             "client_zhangsan")
+            for asked in range(4):
+                self.assertEqual(self.written(), "", asked)
+                self.assertIn("CT2024-0876", self.run_command("recall", "张三的合同号"))
+            self.assertEqual((self.written(), self.fired()), ("mail ", ["legal"]))
+
+    def test_an_imported_contract_is_counted_as_well(self):
+        for _ in self.each_store():
+            self.import_table("contracts.csv", "张三,CT2024-0900,2024-08-15,open")
+            for _ in range(4):
+                self.run_command("recall", "CT2024-0900")
+            self.assertEqual((self.written(), self.fired()), ("mail ", ["legal"]))
+
+    def test_a_status_that_goes_from_draft_to_signed_updates_the_customer(self):
+        for _ in self.each_store():
+            self.run_command("remember", "合同CT2024-0900 状态: draft")
+            self.run_command("remember", "合同CT2024-0901 状态: open")
+            self.run_command("remember", "合同CT2024-0901 状态: signed")
+            self.assertEqual(self.fired(), [])
+            self.run_command("remember", "合同CT2024-0900 状态: signed")
+            self.assertEqual(self.fired(), ["crm"])
+            self.assertIn("CT2024-0900", (self.root / "crm.md").read_text(encoding="utf-8"))
+
+    def test_a_status_that_changes_in_an_imported_table_updates_the_customer(self):
+        for _ in self.each_store():
+            self.import_table("july.csv", "张三,CT2024-0900,2024-08-15,draft",
+                              "李四,CT2024-0901,2024-08-16,draft")
+            self.assertEqual(self.fired(), [])
+            self.import_table("august.csv", "张三,CT2024-0900,2024-08-15,signed",
+                              "李四,CT2024-0901,2024-08-16,draft")
+            self.assertEqual(self.fired(), ["crm"])
+            self.import_table("one.csv", "王五,CT2024-0902,2024-08-17,draft",
+                              "王五,CT2024-0902,2024-08-17,signed")
+            self.assertEqual(self.fired(), ["crm", "crm"])
+
+    def test_a_deadline_of_a_high_score_gets_into_the_calendar(self):
+        for _ in self.each_store():
+            self.run_command("remember", "记住：合同的截止时间是2026-08-15", "--tags", "deadline")
+            self.run_command("remember", "窗户是蓝色的", "--tags", "deadline")
+            self.assertEqual(self.fired(), ["calendar"])
+            self.assertIn("20260815", (self.root / "deadlines.ics").read_text(encoding="utf-8"))
+
+    def test_a_memory_that_was_there_before_the_systems_counts_by_its_text(self):
+        for _ in self.each_store():
+            config = (self.root / "config.yaml").read_text(encoding="utf-8")
+            (self.root / "config.yaml").write_text(config.split("systems:")[0], encoding="utf-8")
+            self.run_command("remember", "客户张三的合同编号是CT2024-0876")
+            (self.root / "config.yaml").write_text(config, encoding="utf-8")
+            for _ in range(4):
+                self.run_command("recall", "张三的合同号")
+            self.assertEqual(self.fired(), ["legal"])
 
 
 class TestOnce(RulesCase):
