@@ -71,7 +71,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import Field, dataclass, field, replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone, tzinfo
 from itertools import accumulate, islice
 from operator import add
 from pathlib import Path
@@ -87,8 +87,9 @@ __all__ = [
     "Memory", "MissingPackage", "NotFound", "OPERATIONS", "Operation", "Param", "Pruned",
     "Refused", "Remembered", "RemoteError", "RuleDigester", "SiliconFlowReranker",
     "SiliconFlowVectorizer", "StorageError", "Store", "UsageError", "Vectorizer",
-    "extract_entities", "find_conflicts", "main", "minmax_merge", "normalise", "printable",
-    "printable_json", "redact", "rrf_merge", "similarity", "tokenize_terms"]
+    "check_selectors", "extract_entities", "find_conflicts", "main", "minmax_merge",
+    "normalise", "printable", "printable_json", "redact", "rrf_merge", "similarity",
+    "tokenize_terms"]
 __version__ = "0.1.0"
 
 T = TypeVar("T")
@@ -515,10 +516,43 @@ def iso(moment: datetime) -> str:
     return moment.astimezone(timezone.utc).isoformat(timespec="seconds")
 
 
-def parse_time(value: object) -> datetime | None:
+class SystemZone(tzinfo):
+    """The time zone of this machine or of TZ, with its daylight saving."""
+
+    def utcoffset(self, moment: datetime | None) -> timedelta | None:
+        return moment and moment.replace(tzinfo=None).astimezone().utcoffset()
+
+    def dst(self, moment: datetime | None) -> timedelta | None:
+        return None
+
+    def tzname(self, moment: datetime | None) -> str | None:
+        return moment and moment.replace(tzinfo=None).astimezone().tzname()
+
+    def fromutc(self, moment: datetime) -> datetime:
+        return moment.replace(tzinfo=timezone.utc).astimezone().replace(tzinfo=self)
+
+
+def is_date(value: object) -> bool:
+    """Tell whether a time is given as a date alone, and so means a whole day."""
+    return re.fullmatch(r"\s*(?:\d{4}[-/]\d{1,2}[-/]\d{1,2}|(?:19|20)\d\d[01]\d[0-3]\d)\s*",
+                        str(value)) is not None
+
+
+def end_of(value: object, *, zone: tzinfo = timezone.utc) -> datetime | None:
+    """Read a time that ends something: a date alone means until its day is over in *zone*."""
+    moment = parse_time(value, zone=zone)
+    if moment is None or not is_date(value):
+        return moment
+    with contextlib.suppress(OverflowError):       # of the last day of the calendar
+        return (moment.astimezone(zone) + timedelta(days=1, microseconds=-1)).astimezone(
+            timezone.utc)
+    return moment
+
+
+def parse_time(value: object, *, zone: tzinfo = timezone.utc) -> datetime | None:
     """Read a time in any form that records and logs were seen to hold, as aware UTC.
 
-    ISO 8601 with or without zone (without: UTC), a bare date, slashes, 20260817, seconds or
+    ISO 8601 with or without zone (without: *zone*), a bare date, slashes, 20260817, seconds or
     milliseconds since 1970 as a number, or as nine digits and more: fewer are a year, or a slip.
     Anything else, and years before 1970, is None.
     """
@@ -535,7 +569,7 @@ def parse_time(value: object) -> datetime | None:
             moment = datetime.fromtimestamp(seconds, timezone.utc)
         else:
             moment = _parse_iso(str(value).strip())
-        moment = moment.replace(tzinfo=moment.tzinfo or timezone.utc)
+        moment = moment.replace(tzinfo=moment.tzinfo or zone)
         return moment.astimezone(timezone.utc) if moment.year >= 1970 else None
     except (ValueError, OverflowError, OSError):
         return None
@@ -550,7 +584,9 @@ def _parse_iso(text: str) -> datetime:
         raise ValueError("not a time")
     numbers = [int(part or 0) for part in found.groups()[:6]]
     micro = int(((found[7] or "") + "000000")[:6])
-    zone = (found[8] or "Z").upper().replace(":", "")
+    if found[8] is None:
+        return datetime(*numbers, micro)
+    zone = found[8].upper().replace(":", "")
     offset = timedelta(0)
     if zone != "Z":
         offset = timedelta(hours=int(zone[1:3]), minutes=int(zone[3:]))
@@ -613,6 +649,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
     "rerank": {"backend": "auto", "url": None, "model": "BAAI/bge-reranker-v2-m3"},
     "digest": {"backend": "auto", "base_url": "https://api.deepseek.com",
                "model": "deepseek-chat", "max_facts": 10},
+    "timezone": {"name": None},
     "systems": {},
 }
 _CHOICES = {
@@ -656,6 +693,17 @@ class Config:
             "days", self["pruning"]["default_retention_days"])
             for name, value in self["rooms"].items()}
 
+    @functools.cached_property
+    def zone(self) -> tzinfo:
+        """Time zone in which dates without one are meant: timezone.name, TZ, or the system's."""
+        name = self["timezone"]["name"]
+        if name:
+            return _named_zone(name)
+        own = self.env("TZ")
+        if own and own != os.environ.get("TZ", "").strip():    # of .env: the system knows it not
+            return _named_zone(own)
+        return SystemZone()
+
     def room_of(self, category: str) -> str:
         """Return the room of *category*; UsageError names the categories there are."""
         try:
@@ -672,6 +720,16 @@ class Config:
         if unicodedata.normalize("NFC", room) not in by_form:
             raise UsageError(f"unknown room {room!r}; use one of: {', '.join(self['rooms'])}")
         return by_form[unicodedata.normalize("NFC", room)]
+
+
+def _named_zone(name: str, place: str = "TZ") -> tzinfo:
+    """Return the zone of an IANA name such as Europe/Berlin; ConfigError for an unknown one."""
+    import zoneinfo
+    try:
+        return timezone.utc if name.upper() == "UTC" else zoneinfo.ZoneInfo(name)
+    except (ValueError, OSError, LookupError):
+        raise ConfigError(f"{place}: the time zone {name!r} is unknown; give one such as Europe/Berlin or "
+                          "Asia/Shanghai (on Windows run: pip install tzdata)") from None
 
 
 def load_config(root: Path, *, environ: Mapping[str, str] | None = None) -> Config:
@@ -712,7 +770,7 @@ def _read_env(path: Path, notices: list[str]) -> dict[str, str]:
     return found
 
 
-_SHIPPED_CRC = 0xc8ec53d0         # of the shipped config.yaml, which says what DEFAULTS says
+_SHIPPED_CRC = 0x3f1cc768         # of the shipped config.yaml, which says what DEFAULTS says
 
 
 def _read_yaml(path: Path, notices: list[str]) -> dict[str, dict[str, object]]:
@@ -773,6 +831,8 @@ def _check_config(values: object, where: Callable[..., str]) -> dict[str, dict[s
     if isinstance(values.get("content_filters"), list):     # also without security: above it
         security = values.setdefault("security", None) or {}
         values["security"] = {"content_filters": values.pop("content_filters"), **security}
+    if isinstance(values.get("timezone"), str):        # timezone: Europe/Berlin
+        values["timezone"] = {"name": values["timezone"]}
     for section, content in values.items():
         _known(section, DEFAULTS, where(section))
         if content is None:
@@ -786,6 +846,8 @@ def _check_config(values: object, where: Callable[..., str]) -> dict[str, dict[s
             if section not in _OPEN_SECTIONS:
                 _known(key, DEFAULTS[section], place)
             content[key] = _check_value(section, str(key), value, place)
+            if section == "timezone" and value:
+                _named_zone(value, place)
     values = {section: content for section, content in values.items() if content}
     rooms = {**DEFAULTS["rooms"], **values.get("rooms", {})}
     for category, room in values.get("category_mapping", {}).items():
@@ -6849,7 +6911,7 @@ class FileStore:
 
     def _back_up(self) -> None:
         """Before the first write of a day, copy the records to backups/."""
-        day = f"{self.clock().astimezone(timezone.utc):%Y%m%d}"
+        day = f"{self.clock().astimezone(self.config.zone):%Y%m%d}"
         if day == self._backup_day:
             return
         name = f"backups/auto_index.json.{day}.bak"
@@ -7607,6 +7669,7 @@ class HermesLite:
         self._touched: list[str] = []
         self._said: set[str] = set()
         self._embedder, self._has_written, self._has_waited = _Embedder(self), False, False
+        self._shows_plans = True                   # a dry run of prune is seen by somebody
 
     def __enter__(self) -> HermesLite:
         return self
@@ -7869,7 +7932,9 @@ class HermesLite:
             draft.content: None, _unlabelled(draft.content): None})), None)
         if tomb is None:
             return ()
-        when, aged = tomb["at"][:10], tomb["why"].startswith("pruned: ")
+        removed = parse_time(tomb["at"])
+        when = f"{removed.astimezone(self.config.zone):%Y-%m-%d}" if removed else "some day"
+        aged = tomb["why"].startswith("pruned: ")
         if aged and not draft.deliberate:          # it was not forgotten, it grew old
             self.store.lift(draft.content, memory_id=tomb["id"])
             return ()
@@ -8031,9 +8096,12 @@ class HermesLite:
         return hits
 
     def _span(self, query: str, now: str | datetime | None) -> tuple | None:
-        moment = parse_time(now) if now is not None else self._clock().astimezone()
-        with contextlib.suppress(ValueError, OverflowError):       # its days begin in its zone
-            moment = moment.astimezone(_parse_iso(str(now)).tzinfo) if moment else None
+        zone = self.config.zone
+        moment = self._clock() if now is None else parse_time(now, zone=zone)
+        with contextlib.suppress(ValueError):      # the days of a time with a zone begin in it
+            zone = _parse_iso(str(now)).tzinfo or zone
+        with contextlib.suppress(OverflowError):
+            moment = moment.astimezone(zone) if moment else None
         if moment is None:
             raise UsageError(f"now is {self._quoted(now)}; give a time such as 2026-08-17")
         return span_of(query, moment) if self.config["retrieval"]["dates"] else None
@@ -8061,12 +8129,22 @@ class HermesLite:
             raise UsageError(f"top_k is {self._quoted(k)}; give a whole number from 1 up")
         return query[:_QUERY_CHARS], min(k, 1_000_000)
 
-    def moment(self, text: str | None, name: str = "since") -> datetime | None:
-        """Return the time that a date, or a span before now such as 12h, 1d or 2w, means."""
+    def today(self) -> datetime:
+        """Return the beginning of this day in the user's time zone (timezone.name, TZ)."""
+        return self._clock().astimezone(self.config.zone).replace(
+            hour=0, minute=0, second=0, microsecond=0)
+
+    def moment(self, text: str | None, name: str = "since", *,
+               end: bool = False) -> datetime | None:
+        """Return the time that a date, or a span before now such as 12h, 1d or 2w, means.
+
+        A time without a zone is meant in the user's. A date alone is the beginning of its day,
+        or with *end* the last microsecond of it.
+        """
         if text is not None and (span := re.fullmatch(r"(\d{1,5})([hdw])", str(text).strip())):
             unit = {"h": "hours", "d": "days", "w": "weeks"}[span[2]]
             return self._clock() - timedelta(**{unit: int(span[1])})
-        moment = parse_time(text)
+        moment = (end_of if end else parse_time)(text, zone=self.config.zone)
         if text is not None and moment is None:
             raise UsageError(f"{name} is {self._quoted(text)}; give a date such as 2026-08-17, or "
                              "a span such as 12h, 1d or 2w")
@@ -8311,6 +8389,7 @@ class HermesLite:
 
         What stays is a keyed hash of its text. Older backups are named in the result.
         """
+        check_selectors(id=memory_id)
         with self._mutex, self.store.transaction():
             memory, why = self._get(memory_id), self._clean(why)
             self.store.remove(memory_id, why=why, also=other_wordings(memory.content))
@@ -8320,20 +8399,28 @@ class HermesLite:
             backups = self.store.holding(memory_id)
         return Forgotten(memory_id, tuple(backups), tuple([*warnings, *self.take_notices()]))
 
-    def prune(self, *, dry_run: bool = False, room: str | None = None) -> Pruned:
+    def prune(self, *, dry_run: bool = False, room: str | None = None,
+              all_of_them: bool = False) -> Pruned:
         """Archive, then delete what has expired, with the reason for each.
 
         The limits stand under `pruning` and `rooms` in config.yaml. Memories whose created_at
         cannot be read, or lies in the future, are of unknown age:
-        they are reported and never pruned.
+        they are reported and never pruned, nor is what was recalled today.
+        Refused is a prune that would take more than half of a store of 20 memories or more,
+        unless *all_of_them* is given or a dry run of the same day has announced as many.
         """
+        check_selectors(room=room)
         room = self._room(room)
         if dry_run:
             with self._mutex:
                 self.store.refresh()
-                return self._plan(room)
+                plan = self._plan(room)
+                self._announce(plan, room)
+                return plan
         with self._mutex, self.store.transaction():
             plan = self._plan(room)
+            if not all_of_them:
+                self._check_share(plan, room)
             archive = self._archive(plan) if plan.expired else None
             gone = [self.store.get(row.id) for row in plan.expired]
             for row in plan.expired:
@@ -8343,11 +8430,41 @@ class HermesLite:
         self.tell("prune", [row.id for row in plan.expired])
         return replace(plan, archive=archive, dry_run=False)
 
+    def _takes_most(self, plan: Pruned) -> bool:
+        """Tell whether a prune takes more than half of a store that is not a small one."""
+        return len(self.store) >= _MANY_TO_PRUNE and 2 * len(plan.expired) > len(self.store)
+
+    def _announce(self, plan: Pruned, room: str | None) -> None:
+        """Note that a dry run has shown a large prune; state "prune": day, and count by room."""
+        if not self._shows_plans or not self._takes_most(plan):
+            return
+        today, kept = f"{self.today():%Y-%m-%d}", self.state("prune")
+        counts = kept.get("announced") if kept.get("day") == today else None
+        counts = counts if isinstance(counts, dict) else {}
+        with contextlib.suppress(OSError):         # a read-only disk: nothing is pruned there
+            self.save_state("prune", {"version": 1, "day": today, "announced": {
+                **counts, room or "": len(plan.expired)}})
+
+    def _check_share(self, plan: Pruned, room: str | None) -> None:
+        """Refuse a prune that takes most of the store and was not announced today."""
+        if not self._takes_most(plan):
+            return
+        kept = self.state("prune")
+        counts = kept.get("announced") if kept.get("day") == f"{self.today():%Y-%m-%d}" else None
+        announced = counts.get(room or "") if isinstance(counts, dict) else None
+        if type(announced) is not int or len(plan.expired) > announced:
+            raise Refused(f"prune would take {len(plan.expired)} of {len(self.store)} memories; "
+                          "look at them with --dry-run, or add --all-of-them", "takes_most")
+
     def _plan(self, room: str | None) -> Pruned:
         now, expired, unknown = self._clock(), [], []
+        today, waiting = self.today(), set(self._touched)
         for memory in self.store:
             if room is not None and memory.room != room:
                 continue
+            read = parse_time(memory.last_accessed)
+            if memory.id in waiting or read is not None and read >= today:
+                continue                           # it was recalled today
             created = parse_time(memory.created_at)
             if created is None or created > now:
                 unknown.append(memory.id)
@@ -8363,7 +8480,7 @@ class HermesLite:
             return None
         age = (now - parse_time(memory.created_at)) / timedelta(days=1)
         limit = self.config.rooms.get(memory.room, rules["default_retention_days"])
-        ends = parse_time(memory.expires_at)
+        ends = end_of(memory.expires_at, zone=self.config.zone)
         if ends is not None and ends < now:
             return "past its expires_at"
         if not memory.execution_verified and age > rules["unverified_retention_days"]:
@@ -8638,6 +8755,7 @@ class HermesLite:
 
 
 _ARM_DEPTH, _RERANK_DEPTH, _QUERY_CHARS = 50, 20, 10_000
+_MANY_TO_PRUNE = 20        # a smaller store may lose most of its memories to one prune
 _MANY_TAGGED = 5_000       # from so many on each candidate is asked for its tags instead
 # (surface, agent, what was told) of the thread or task that acts.
 _ACTING = contextvars.ContextVar("acting", default=("python", None, None))
@@ -8664,6 +8782,26 @@ def _agent(name: str | None) -> str | None:
 def is_same_agent(one: str | None, two: str | None) -> bool:
     """Tell whether two names mean one agent; None is nobody in particular, and only itself."""
     return one == two or (_agent(one) or "").casefold() == (_agent(two) or "").casefold()
+
+
+def check_selectors(**given: object) -> None:
+    """Raise UsageError for a selector that was given blank: an empty variable selects nothing.
+
+    None is a selector that was not given. A collection, such as of tags, is blank when it is
+    empty or has a blank item; it may not be an iterator, which can be read only once.
+    """
+    for name, value in given.items():
+        if value is None:
+            continue
+        items = [value] if isinstance(value, str) or not isinstance(value, Collection) else value
+        if not items or not all(map(_is_said, items)):
+            raise UsageError(f"{name} is empty; give a value, or leave it out (is a variable "
+                             "unset?)")
+
+
+def _is_said(item: object) -> bool:
+    """Tell whether a selector has a letter, digit or sign that shows."""
+    return bool(re.sub(r"[\s\0#＃,，、\ufeff\u200b-\u200f\u2060\u00ad]", "", str(item)))
 
 
 def _union(one: Iterable[str], two: Iterable[str]) -> tuple[str, ...]:
@@ -9075,7 +9213,8 @@ def _show(memory: HermesLite, *, id: str) -> Memory:
 
 def _forget(memory: HermesLite, *, id: str | None, yes: bool, **more: object) -> object:
     """Forget one id; a selection and --purge are the business of hermes_ext.hygiene."""
-    if id and not any(more.values()):
+    more["tags"] = more["tags"] or None
+    if id is not None and not any(value not in (None, False) for value in more.values()):
         return memory.forget(id)
     return import_system("hygiene").forget(memory, id=id, yes=yes, **more)
 
@@ -9148,8 +9287,9 @@ OPERATIONS = (
         Param("purge", bool, "rewrite the backups that still hold it, too", False),
         Param("yes", bool, "do not only show what a selection takes", False)),
         _show_forgotten, writes=True),
-    Operation("prune", "archive and delete what has expired", HermesLite.prune, (_ROOM,),
-              _show_pruned, writes=True, destructive=True),
+    Operation("prune", "archive and delete what has expired", HermesLite.prune, (
+        _ROOM, Param("all_of_them", bool, "even if it is more than half of 20 memories and more",
+                     False)), _show_pruned, writes=True, destructive=True),
     Operation("digest", "find what is worth keeping in a text", _digest, (
         Param("text", str, "the text; - reads standard input", positional=True),
         Param("file", str, "read this file instead"),
@@ -9383,8 +9523,9 @@ def _confirm(memory: HermesLite, operation: Operation, arguments: dict[str, obje
     """Ask before a destructive operation, or demand --yes where nobody can answer."""
     if arguments.pop("yes") or arguments["dry_run"]:
         return
+    memory._shows_plans = sys.stdin.isatty()       # else a wrong argument is all that is seen
     plan = operation.handler(memory, **{**arguments, "dry_run": True})
-    if not sys.stdin.isatty():
+    if not memory._shows_plans:
         raise Refused(f"{operation.name} changes what is stored; add --yes, or --dry-run to see "
                       "what it would do", "needs_yes")
     for line in operation.show(plan):

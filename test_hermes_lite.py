@@ -557,6 +557,38 @@ class Times(unittest.TestCase):
         self.assertLess(abs(h.utc_now() - datetime.now(timezone.utc)), timedelta(seconds=5))
 
 
+    def test_a_time_without_a_zone_is_meant_in_the_one_given(self):
+        shanghai = timezone(timedelta(hours=8))
+        for written, meant in (("2026-08-17", "2026-08-16T16:00:00+00:00"),
+                               ("20260817", "2026-08-16T16:00:00+00:00"),
+                               ("2026-08-17 09:30", "2026-08-17T01:30:00+00:00"),
+                               ("2026-08-17T09:30:00Z", "2026-08-17T09:30:00+00:00"),
+                               (1787000000, "2026-08-17T20:53:20+00:00")):
+            self.assertEqual(h.iso(h.parse_time(written, zone=shanghai)), meant, written)
+        for written, meant in (("2026-08-17", "2026-08-17T15:59:59+00:00"),
+                               ("2026/8/17", "2026-08-17T15:59:59+00:00"),
+                               ("2026-08-17T09:30:00", "2026-08-17T01:30:00+00:00")):
+            self.assertEqual(h.iso(h.end_of(written, zone=shanghai)), meant, written)
+        self.assertIsNone(h.end_of("soon"))
+        self.assertEqual(h.end_of("9999-12-31").year, 9999)
+
+    def test_the_zone_is_that_of_the_settings_then_of_tz_then_of_the_machine(self):
+        code = """
+import json
+for settings, environ in (({}, None), ({"timezone": {"name": "America/New_York"}}, None),
+                          ({}, {"TZ": "Asia/Tokyo"})):
+    zone = h.Config(settings, environ=environ).zone
+    print(*(h.iso(h.parse_time(day, zone=zone)) for day in ("2026-01-17", "2026-07-17")))"""
+        self.assertEqual(script(code, TZ="Europe/Berlin").split(), [
+            "2026-01-16T23:00:00+00:00", "2026-07-16T22:00:00+00:00",
+            "2026-01-17T05:00:00+00:00", "2026-07-17T04:00:00+00:00",
+            "2026-01-16T15:00:00+00:00", "2026-07-16T15:00:00+00:00"])
+        with self.assertRaisesRegex(ConfigError, "the time zone 'Nowhere' is unknown"):
+            h._check_config({"timezone": "Nowhere"}, lambda *keys: "config.yaml")
+        self.assertEqual(h._check_config({"timezone": "Asia/Tokyo"}, lambda *keys: "x"),
+                         {"timezone": {"name": "Asia/Tokyo"}})
+
+
 # =============================================================================
 # 3. Config
 # =============================================================================
@@ -5569,6 +5601,22 @@ class Forgetting(Case):
             self.assertEqual(again.digest(fact, apply=True).refused, ())
             self.assertFalse(again.digest(fact, apply=True).results[0].created)
 
+    def test_no_selector_may_be_blank(self):
+        memory = self.open()
+        memory.remember(NOTES[0])
+        for blank in ("", " \t", "\u3000", "\u200b"):
+            for call_it in (lambda: memory.forget(blank), lambda: memory.prune(room=blank),
+                            lambda: h.check_selectors(tags=[blank]),
+                            lambda: h.check_selectors(tags=["x", blank])):
+                with self.assertRaisesRegex(UsageError, "is empty; give a value"):
+                    call_it()
+            done = call("--root", self.root, "forget", blank, "--yes")
+            self.assertEqual((done.code, done.out), (2, ""))
+        for empty in ((), [], frozenset()):
+            self.assertRaises(UsageError, h.check_selectors, tags=empty)
+        h.check_selectors(id=None, tags=["x"], agent="a", number=5)
+        self.assertEqual(len(memory.list()), 1)
+
     def test_tombstones_hold_no_text_and_their_marks_need_the_key_of_the_store(self):
         marks = []
         for name in "ab":
@@ -5587,7 +5635,9 @@ class Forgetting(Case):
         outside.write_text("keep me")
         for name in ("../x", "../../x", str(outside), *BAD_NAMES):
             for act in (memory.forget, memory.get, memory.verify):
-                with self.assertRaisesRegex(NotFound, "no memory has the id"):
+                blank = not name.strip() and act == memory.forget      # an unset variable
+                with self.assertRaisesRegex(*(UsageError, "id is empty") if blank else (
+                        NotFound, "no memory has the id")):
                     act(name)
         self.assertEqual(outside.read_text(), "keep me")
 
@@ -5675,6 +5725,73 @@ class Pruning(Case):
         self.assertIn("execution_verified: true",
                       (self.root / "store" / f"{ids[0]}.md").read_text())
 
+    def test_most_of_a_store_goes_only_after_a_dry_run_of_the_day_or_by_name(self):
+        self.write_index(*(self.aged(n, 100) for n in range(11)),
+                         *(self.aged(n, 1) for n in range(11, 20)))
+        memory = self.open()
+        for refused in range(2):
+            with self.assertRaisesRegex(Refused, "11 of 20 memories.*--all-of-them") as caught:
+                memory.prune()
+            self.assertEqual(caught.exception.reason_code, "takes_most")
+        self.assertEqual(len(memory.prune(dry_run=True).expired), 11)
+        self.now += timedelta(days=1)
+        with self.assertRaises(Refused):           # announced yesterday
+            self.open().prune()
+        self.open().prune(dry_run=True)
+        with memory.store.transaction():
+            memory.store.put(Memory.from_entry(self.aged(50, 100)))
+        with self.assertRaises(Refused):           # more than was announced
+            self.open().prune()
+        memory.store.refresh()
+        with memory.store.transaction():
+            memory.store.remove(entry(50)["id"], why=None)
+        self.assertEqual(len(self.open().prune().expired), 11)
+        self.assertEqual(len(memory.prune(all_of_them=True).expired), 0)
+
+    def test_half_of_a_store_and_most_of_a_small_one_need_no_second_word(self):
+        self.write_index(*(self.aged(n, 100) for n in range(10)),
+                         *(self.aged(n, 1) for n in range(10, 20)))
+        self.assertEqual(len(self.open().prune().expired), 10)
+        self.root = self.folder / "small"
+        self.write_index(*(self.aged(n, 100) for n in range(19)))
+        self.assertEqual(len(self.open().prune().expired), 19)
+
+    def test_the_command_asks_for_all_of_them_and_shows_no_plan_where_nobody_reads_it(self):
+        old = [entry(n, f"note {n} of {n * 7919}", created_at="2020-01-01T00:00:00+00:00")
+               for n in range(20)]
+        self.write_index(*old)
+        for words, code in ((("prune",), 11), (("prune", "--yes"), 11),
+                            (("prune", "--yes", "--all-of-them"), 0)):
+            self.assertEqual(call("--root", self.root, *words).code, code, words)
+        self.root = self.folder / "announced"
+        self.write_index(*old)
+        self.assertEqual(call("--root", self.root, "prune", "--dry-run").code, 0)
+        self.assertEqual(call("--root", self.root, "prune", "--yes").code, 0)
+
+    def test_what_was_recalled_today_stays(self):
+        self.write_index(self.aged(1, 100, last_accessed="2026-08-16T16:30:00+00:00"),
+                         self.aged(2, 100, last_accessed="2026-08-16T15:30:00+00:00"),
+                         self.aged(3, 100))
+        memory = self.open({"timezone": {"name": "Asia/Shanghai"}})    # its day began at 16:00
+        self.assertEqual([row.id for row in memory.prune(dry_run=True).expired],
+                         [entry(2)["id"], entry(3)["id"]])
+        memory.recall(f"note 3 of {3 * 7919}", top_k=1)    # not yet written
+        self.assertEqual([row.id for row in memory.prune().expired], [entry(2)["id"]])
+
+    def test_a_date_of_expiry_means_until_the_end_of_the_day_here(self):
+        self.write_index(self.aged(1, 1, expires_at="2026-08-17"),
+                         self.aged(2, 1, expires_at="2026/8/16"),
+                         self.aged(3, 1, expires_at="2026-08-16T23:00:00+00:00"))
+        for zone, gone in (("America/Los_Angeles", [3]), ("UTC", [2, 3]),
+                           ("Pacific/Kiritimati", [2, 3])):
+            self.now = datetime(2026, 8, 17, 5, tzinfo=timezone.utc)
+            memory = self.open({"timezone": {"name": zone}})
+            self.assertEqual([row.id for row in memory.prune(dry_run=True).expired],
+                             [entry(n)["id"] for n in gone], zone)
+        self.now = datetime(2026, 8, 17, 10, 30, tzinfo=timezone.utc)   # the 18th began there
+        memory = self.open({"timezone": {"name": "Pacific/Kiritimati"}})
+        self.assertEqual(len(memory.prune(dry_run=True).expired), 3)
+
     def test_br35_unknown_ages_are_reported_kept_and_the_same_in_every_zone(self):
         rows = [entry(n, f"note {n} of {n * 7919} about the harbour", created_at=written)
                 for n, (written, _) in enumerate(TIMES)
@@ -5689,8 +5806,10 @@ m = h.HermesLite(sys.argv[1], config=h.Config(environ={}), clock=lambda: now)
 p = m.prune(dry_run=True)
 print(json.dumps([sorted(p.unknown_age), [e["id"] for e in p.expired], [x.id for x in m.list()],
                   [x.id for x in m.recall("harbour", top_k=99)]]))"""
-        said = {script(code, self.root, TZ=zone) for zone in ("UTC", "Asia/Shanghai",
-                                                              "America/New_York")}
+        said = set()
+        for zone in ("UTC", "Asia/Shanghai", "America/New_York"):
+            copy_of = shutil.copytree(self.root, self.folder / zone)     # a recall counts
+            said.add(script(code, copy_of, TZ=zone))
         ids, expired, listed, found = json.loads(said.pop())
         self.assertEqual(said, set())
         self.assertEqual(set(ids), unknown | {entry(99)["id"]})
@@ -6562,6 +6681,21 @@ class Days(Case):
         for now in ("2026-08-17T07:00:00+08:00", datetime(2026, 8, 17, 7, tzinfo=timezone(
                 timedelta(hours=8)))):
             self.assertEqual(memory.recall("plan today", now=now)[0].id, wanted)
+
+    def test_today_since_and_the_backup_of_the_day_are_those_of_the_user(self):
+        memory = self.open({"timezone": {"name": "Asia/Shanghai"}})
+        ids = {}
+        for hour in ("2026-08-16T15:30:00", "2026-08-16T16:30:00"):    # 23:30, and 0:30 of the 17th
+            self.now = h.parse_time(hour)
+            ids[hour[11:13]] = memory.remember(f"plan of the hour {hour[11:16]}").id
+        self.now = h.parse_time("2026-08-17T02:00:00")
+        self.assertEqual([m.id for m in memory.list(since="2026-08-17")], [ids["16"]])
+        self.assertEqual(len(memory.list(since="2026-08-16 23:00")), 2)
+        self.assertEqual(memory.recall("plan today")[0].id, ids["16"])
+        self.assertEqual(memory.recall("plan yesterday")[0].id, ids["15"])
+        self.assertEqual(memory.recall("plan today", now="2026-08-16")[0].id, ids["15"])
+        self.assertEqual([path.name for path in self.root.glob("backups/auto*")],
+                         ["auto_index.json.20260817.bak"])
 
     def test_what_was_kept_then_comes_first(self):
         memory, ids = self.open(), {}

@@ -24,13 +24,13 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone, tzinfo
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from hermes_lite import (ConfigError, FileLock, HermesLite, Memory, MissingPackage, Refused,
                          RemoteError, StorageError, _first_line, append_bytes, import_system,
-                         make_folder, parse_time, to_json, write_atomic)
+                         is_date, make_folder, parse_time, to_json, write_atomic)
 
 __all__ = ["OPERATIONS", "append", "check_address", "event", "post", "run", "take_out"]
 
@@ -182,9 +182,13 @@ def append(memory: HermesLite, file: str, row: Memory, *, cause: str,
             return
         if path.suffix.lower() == ".ics":
             write_atomic(path, _calendar(old, event(row, cause=cause, dates=dates,
-                                                    now=memory._clock()), path))
+                                                    now=memory._clock().astimezone(
+                                                        memory.config.zone)), path))
         else:
-            line = f"- {row.created_at[:10]} {_one_line(row.content)} ^hermes-{cause}\n"
+            made = parse_time(row.created_at)
+            day = f"{made.astimezone(memory.config.zone):%Y-%m-%d}" if made else (
+                row.created_at[:10])
+            line = f"- {day} {_one_line(row.content)} ^hermes-{cause}\n"
             append_bytes(path, (b"\n" if old and old[-1:] != b"\n" else b"")
                          + line.encode("utf-8", "replace"))
 
@@ -253,8 +257,11 @@ def _calendar(old: bytes, more: bytes, path: Path) -> bytes:
 
 
 def event(row: Memory, *, cause: str, now: datetime, dates: Iterable[str] = ()) -> bytes:
-    """Return a VEVENT: an all-day event, lines end with CRLF and are folded at 75 octets."""
-    day = _day(row, dates)
+    """Return a VEVENT: an all-day event, lines end with CRLF and are folded at 75 octets.
+
+    The day of a moment is that in the zone of *now*.
+    """
+    day = _day(row, dates, now.tzinfo)
     text = re.sub(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", " ", row.content.replace("\r\n", "\n"))
     lines = ["BEGIN:VEVENT", f"UID:{cause}@hermes-lite",
              f"DTSTAMP:{now.astimezone(timezone.utc):%Y%m%dT%H%M%SZ}",
@@ -266,7 +273,7 @@ def event(row: Memory, *, cause: str, now: datetime, dates: Iterable[str] = ()) 
     return b"".join(_folded(line) for line in lines)
 
 
-def _day(row: Memory, dates: Iterable[str]) -> datetime:
+def _day(row: Memory, dates: Iterable[str], zone: tzinfo) -> datetime:
     found = import_system("anchors").extract(row.content)
     in_text = [value for kind, value in found if kind in ("deadline", "date")]
     for word in (*dates, row.expires_at, *in_text, row.created_at):
@@ -274,9 +281,11 @@ def _day(row: Memory, dates: Iterable[str]) -> datetime:
             made = row.created_at[:10]
             year = int(made[:4]) if made[:4].isdecimal() else 1970
             word = f"{year + (f'{year}-{day[1]}' < made)}-{day[1]}"
-        when = parse_time(re.sub(r"[年月]", "-", str(word)).rstrip("日号")) if word else None
+        date = re.sub(r"[年月]", "-", str(word)).rstrip("日号")
+        stored = timezone.utc if word == row.created_at and not is_date(date) else zone
+        when = parse_time(date, zone=stored) if word else None
         if when:
-            return when
+            return when.astimezone(zone)
     return datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 

@@ -426,7 +426,7 @@ class ArchiveStore(ArchiveFile, Rescue, Tombs, Vectors):
 
     def _back_up(self) -> None:
         """Before the first write of a day, copy the records to backups/, if they are not many."""
-        day = f"{self.clock().astimezone(core.timezone.utc):%Y%m%d}"
+        day = f"{self.clock().astimezone(self.config.zone):%Y%m%d}"
         if day == self._backup_day:
             return
         self._backup_day = day

@@ -95,6 +95,7 @@ def backup(memory: HermesLite, file: str | os.PathLike | None = None) -> Copy:
     UsageError when *file* exists; DamagedData when what was written does not read back. Of an
     archive, a *file* that ends in .db is a copy of memory_archive.db.
     """
+    core.check_selectors(file=None if file is None else os.fspath(file))
     store = file_store(memory)
     if file and Path(file).suffix == ".db" and not is_archive(store):
         raise UsageError(f"{file}: only an archive can be copied to a .db file; leave .db out")

@@ -164,6 +164,7 @@ def _held(memory: HermesLite) -> Iterator[Cold]:
 def freeze(memory: HermesLite, *, below: float = _BELOW, older_than: float = _DAYS,
            place: str | None = None, dry_run: bool = False) -> Moved:
     """Move memories of a low score and a certain age to cold storage; return which."""
+    core.check_selectors(place=place)
     with _held(memory) as cold, memory.store.transaction():
         place = _full_place(memory, place or cold.files.place)
         chosen = list(_chosen(memory, below, older_than))
@@ -208,6 +209,7 @@ def _chosen(memory: HermesLite, below: float, older_than: float) -> Iterator[Mem
 
 def thaw(memory: HermesLite, what: str | None = None, *, dry_run: bool = False) -> Moved:
     """Bring back the memory of an id, or what has the words of a query; without either, all."""
+    core.check_selectors(what=what)
     with _held(memory) as cold:
         files = cold.files
         with memory.store.transaction():
@@ -229,6 +231,7 @@ def thaw(memory: HermesLite, what: str | None = None, *, dry_run: bool = False) 
 
 def forget(memory: HermesLite, what: str, *, why: str = "forgotten") -> Moved:
     """Take a cold memory out of its file for good, and leave a tombstone of its text."""
+    core.check_selectors(what=what)
     with _held(memory) as cold:
         files = cold.files
         if what not in files.memories:
@@ -310,7 +313,7 @@ def _archive(memory: HermesLite, *, what: str | None, cold: bool, thaw: bool, fo
     if thaw:
         return globals()["thaw"](memory, what, dry_run=dry_run)
     if forget:
-        if not what or dry_run:
+        if what is None or dry_run:
             raise UsageError("give `archive --forget ID`; it asks for nothing and shows no plan")
         return globals()["forget"](memory, what)
     if adopt:

@@ -51,9 +51,10 @@ from pathlib import Path
 from typing import IO
 
 from hermes_lite import (HermesLite, Memory, NotFound, Operation, Param, Refused, UsageError,
-                         _Record, _visible, counted, from_json, is_ciphertext, is_safe_id, iso,
-                         make_folder, parse_time, printable_json, read_markdown, tag_forms,
-                         to_json, to_markdown, unseal, utc_now, write_atomic)
+                         _Record, _visible, check_selectors, counted, cut_tags, from_json,
+                         is_ciphertext, is_safe_id, iso, make_folder, parse_time, printable_json,
+                         read_markdown, tag_forms, to_json, to_markdown, unseal, utc_now,
+                         write_atomic)
 
 __all__ = ["COLUMNS", "Exported", "FORMATS", "Imported", "OPERATIONS", "bring_in", "export"]
 
@@ -93,12 +94,15 @@ class Imported(_Record):
 
 def export(memory: HermesLite, file: str | os.PathLike | None = None, *,
            format: str | None = None, room: str | None = None, category: str | None = None,
-           since: str | None = None, tags: Iterable[str] = (),
+           since: str | None = None, tags: Iterable[str] | None = None,
            agent: str | None = None) -> Exported:
     """Write the memories that pass the filters, oldest first; return where and how many.
 
-    Refused is a place inside the data root, and a folder with something in it.
+    Refused is a place inside the data root, and a folder with something in it; UsageError is a
+    filter that was given blank.
     """
+    tags = None if tags is None else cut_tags(tags) if isinstance(tags, str) else [*tags]
+    check_selectors(room=room, category=category, since=since, tags=tags, agent=agent)
     file = "-" if file is None else os.fspath(file)
     _check(memory, file, format)
     target = None if file == "-" else Path(file)
@@ -108,7 +112,7 @@ def export(memory: HermesLite, file: str | os.PathLike | None = None, *,
     name = format or (target and _SUFFIXES.get(target.suffix.lower())) or (
         "markdown" if target and target.is_dir() else "json")
     chosen = {row.id for row in memory._passing(room=room, category=category, since=since,
-                                                tags=tags, agent=agent)}
+                                                tags=tags or (), agent=agent)}
     rows = [memory.outgoing(row) for row in memory.store if row.id in chosen]
     warnings = ("the store is encrypted, this export is plain text",) if (
         getattr(memory.store, "cipher", None)) else ()
@@ -548,7 +552,8 @@ def _show_imported(result: Imported) -> Iterator[str]:
 _FORMAT = Param("format", str, f"one of {', '.join(FORMATS)} (default: by the suffix)")
 OPERATIONS = (
     Operation("export", "write memories to a file or to standard output",
-              lambda memory, file, **more: export(memory, file, **more), (
+              lambda memory, file, tags, **more: export(memory, file, tags=tags or None, **more),
+              (
         Param("file", Path, "where to; none, or -, is standard output", positional=True),
         _FORMAT, Param("room", str, "only this room"), Param("category", str, "only this one"),
         Param("since", str, "from this date on, or 12h, 1d, 2w"),

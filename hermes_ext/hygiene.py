@@ -20,7 +20,6 @@ import contextlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import PurePosixPath
 
 import hermes_lite as core
@@ -154,8 +153,8 @@ class Selection(core._Record):
 
 
 def forget(memory: HermesLite, *, id: str | None = None, room: str | None = None,
-           query: str | None = None, tags: Iterable[str] = (), agent: str | None = None,
-           source: str | None = None,
+           query: str | None = None, tags: Iterable[str] | None = None,
+           agent: str | None = None, source: str | None = None,
            since: str | None = None, until: str | None = None, reason: str | None = None,
            purge: bool = False, yes: bool = False) -> Selection:
     """Forget one id or a selection; with *purge*, out of every backup too.
@@ -164,9 +163,11 @@ def forget(memory: HermesLite, *, id: str | None = None, room: str | None = None
     still be purged. NotFound for an unknown id.
     """
     store = file_store(memory)
-    filters = {"room": room, "query": query, "tags": tags or None, "agent": agent,
+    tags = None if tags is None else core.cut_tags(tags) if isinstance(tags, str) else [*tags]
+    filters = {"room": room, "query": query, "tags": tags, "agent": agent,
                "source": source, "since": since, "until": until}
-    if bool(id) == any(value is not None for value in filters.values()):
+    core.check_selectors(id=id, **filters)
+    if (id is not None) == any(value is not None for value in filters.values()):
         raise UsageError("give an id, or a selection: --query, --room, --tags, --agent, "
                          "--source, --since or --until")
     if id and store.get(id) is None and id in ColdFiles(store).memories:
@@ -200,11 +201,7 @@ def _select(memory: HermesLite, *, room: str | None, query: str | None,
     words = set(core.tokenize_terms(query)) if query is not None else set()
     if query is not None and not words:
         raise UsageError("--query needs at least one word")
-    end = memory.moment(until, "until")
-    if end and len(until.strip()) in (8, 10):              # a bare date: its whole day
-        end += timedelta(days=1, seconds=-1)
-    if tags is not None and not core.tag_forms(tags):
-        raise UsageError("--tags needs at least one tag")
+    end = memory.moment(until, "until", end=True)
     rows = memory.list(room=room, since=since, tags=tags or (), agent=agent)
     return [m for m in reversed(rows)
             if source in (None, m.source)
@@ -225,7 +222,7 @@ def _purge(store: FileStore, ids: set[str]) -> tuple[list[str], list[str]]:
         return None if is_gone else entry
 
     def kept_lines(text: str) -> str:
-        lines = text.splitlines(keepends=True)
+        lines = re.findall(r"[^\n]*\n|[^\n]+", text)
         if len(lines) < 2 and any(memory_id in text for memory_id in ids):
             raise ValueError("one line holds it all")
         return "".join(line for line in lines if not any(i in line for i in ids))

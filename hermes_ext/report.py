@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hermes_lite import (HermesLite, Memory, Operation, Param, Refused, UsageError, _first_line,
-                         _Record, from_json, import_system, iso, parse_time, write_atomic)
+                         _Record, check_selectors, from_json, import_system, iso, parse_time, write_atomic)
 
 __all__ = ["OPERATIONS", "Report", "report"]
 
@@ -78,6 +78,7 @@ def report(memory: HermesLite, *, since: str = "1d", by: str = "agent", tag: str
     """Gather the alerts since a span (12h, 1d, 2w) or date; with *file*, write it as well."""
     if by not in BY:
         raise UsageError(f"--by is one of {', '.join(BY)}")
+    check_selectors(since=since, tag=tag)
     target = _target(memory, file) if file is not None else None
     start, fired = memory.moment(since), {}
     for row in _firings(memory):

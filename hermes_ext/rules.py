@@ -55,7 +55,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import timedelta, timezone
+from datetime import timedelta
 from pathlib import Path
 
 from hermes_lite import (Config, ConfigError, Event, FileLock, HermesError, HermesLite, Memory,
@@ -351,7 +351,7 @@ class Rules:
             counts = self._read_counts()
             fresh: dict[str, int] = {}
             for (name, value), (rule, memory) in sorted(hits.items(), key=lambda row: row[0]):
-                period = self.memory._clock().astimezone(timezone.utc).strftime(
+                period = self.memory.today().strftime(
                     _PERIODS[rule.when.get("per", "week")])
                 mark = f"{period} {self.log.name(name, value)}"
                 counts[mark] = fresh[mark] = counts.get(mark, 0) + 1

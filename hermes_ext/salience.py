@@ -49,7 +49,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from hermes_lite import (ConfigError, Draft, HermesLite, Hit, Memory, Operation, Param, UsageError,
-                         counted, extract_entities, iso, parse_time, tag_forms)
+                         check_selectors, counted, cut_tags, extract_entities, iso, parse_time)
 
 __all__ = ["OPERATIONS", "Salience", "born", "current", "system"]
 
@@ -226,6 +226,8 @@ class Salience:
     def decay(self, factor: float, tags: Iterable[str], agent: str | None,
               dry_run: bool) -> dict[str, object]:
         """Multiply the current score of each by *factor*, in one transaction."""
+        tags = cut_tags(tags) if isinstance(tags, str) else [*tags]
+        check_selectors(tags=tags, agent=agent)
         with self.memory.store.transaction():
             rows = self.memory._passing(tags=tags, agent=agent)
             for one in () if dry_run else rows:
@@ -274,7 +276,7 @@ def _decay(memory: HermesLite, *, factor: str | None, tags: Iterable[str], agent
         number = math.nan
     if not 0 <= number <= 1:
         raise UsageError("--factor needs a number from 0 to 1, such as 0.1")
-    if not tag_forms(tags):
+    if not tags:
         raise UsageError("--tags needs at least one tag; `list --all-tags` shows those there are")
     return _of(memory).decay(number, tags, agent, dry_run)
 

@@ -73,7 +73,7 @@ from hermes_ext.sync_own import Outbox
 from hermes_ext.sync_state import Book, new_device
 from hermes_ext.sync_take import Taker
 from hermes_lite import (ConfigError, HermesLite, NotFound, Operation, Param, Refused, UsageError,
-                         _Record, _visible, counted, fits, from_json, make_folder,
+                         _Record, _visible, check_selectors, counted, fits, from_json, make_folder,
                          take_over_edits)
 
 __all__ = ["OPERATIONS", "Synced", "retire", "status", "sync"]
@@ -169,6 +169,7 @@ def sync(memory: HermesLite, folder: str | os.PathLike | None = None, *, plain: 
     encrypted store without HERMES_SYNC_KEY, unless *plain* was given once; NotFound where the
     remembered folder is not there, as on a disk that is not mounted.
     """
+    check_selectors(folder=None if folder is None else os.fspath(folder))
     with memory.exclusive("sync"):
         take_over_edits(memory)
         state = _head(memory)
@@ -283,6 +284,7 @@ def retire(memory: HermesLite, device: str) -> Synced:
 
     Refused where something in them is still on its way; NotFound where no file is its.
     """
+    check_selectors(device=device)
     with memory.exclusive("sync"):
         state = _head(memory)
         if not state:
@@ -307,6 +309,7 @@ def retire(memory: HermesLite, device: str) -> Synced:
 
 def _sync(memory: HermesLite, *, folder: Path | None, dry_run: bool, status: bool, plain: bool,
           retire: str | None) -> object:
+    check_selectors(retire=retire)
     if sum((dry_run, status, bool(retire))) > 1 or folder is not None and (status or retire):
         raise UsageError("give FOLDER or --dry-run or both, or --status alone, or --retire alone")
     if status:

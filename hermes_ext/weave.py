@@ -47,8 +47,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hermes_lite import (Draft, HermesLite, Hit, Hits, Memory, MissingPackage, Operation, Param,
-                         UsageError, _AGENT, _ROOM, _Record, _TAGS, differs_in_fact, parse_time,
-                         similarity)
+                         UsageError, _AGENT, _ROOM, _Record, _TAGS, check_selectors,
+                         differs_in_fact, parse_time, similarity)
 
 __all__ = ["Context", "OPERATIONS", "flags", "sanitised", "system", "weave"]
 
@@ -92,6 +92,8 @@ def weave(memory: HermesLite, query: str | None = None, *, budget: int = BUDGET,
     *filters* go to `recall` (room, tags, agent, top_k, now). UsageError for a budget below 1
     or an unknown unit; MissingPackage where tokens are asked for and tiktoken is not installed.
     """
+    check_selectors(room=filters.get("room"), agent=filters.get("agent"),
+                    tags=filters.get("tags") or None)
     if type(budget) is not int or budget < 1:
         raise UsageError("the budget has to be a whole number from 1 up")
     count, unit, said = _counter(unit, encoding)

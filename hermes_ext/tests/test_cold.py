@@ -237,6 +237,13 @@ class TestCold(Case):
                 operation.handler(memory, what="gateway", cold=is_cold, thaw=False, forget=False,
                                   below=None, older_than=None, place=None, dry_run=False)
 
+    def test_a_blank_word_selects_nothing(self) -> None:
+        memory = self.memory()
+        for blank in ("", " "):
+            for act in (cold.thaw, cold.forget):
+                self.assertRaises(UsageError, act, memory, blank)
+            self.assertRaises(UsageError, cold.freeze, memory, place=blank)
+
     def test_the_command_says_what_is_wrong(self) -> None:
         memory = self.memory()
         run = cold.OPERATIONS[0].handler

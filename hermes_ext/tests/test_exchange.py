@@ -126,6 +126,17 @@ class TestRoundTrip(ExchangeCase):
 
 class TestExport(ExchangeCase):
 
+    def test_a_blank_filter_exports_nothing(self):
+        full = self.full()
+        for name in ("room", "category", "since", "agent", "tags"):
+            for blank in ("", " "):
+                with self.subTest(name), self.assertRaises(UsageError):
+                    export(full, self.folder / "x.json",
+                           **{name: [blank] if name == "tags" else blank})
+        with self.assertRaises(UsageError):
+            export(full, self.folder / "x.json", tags=[])
+        self.assertFalse((self.folder / "x.json").exists())
+
     def test_no_cell_can_be_taken_for_a_formula(self):
         rows = list(csv.reader(io.StringIO(export(self.full(), format="csv").text)))
         self.assertEqual(len(rows), len(TEXTS) + 1)

@@ -231,6 +231,39 @@ class Forget(Case):
             hygiene.forget(memory, id="mem_of_nobody", purge=True)
         self.assertEqual(len(memory.list()), 2)
 
+    def test_a_blank_selector_is_refused_beside_any_other(self) -> None:
+        memory = self.filled()
+        for blank in ("", " ", "\u200b"):
+            for name in ("id", "room", "query", "agent", "source", "since", "until", "tags"):
+                value = [blank] if name == "tags" else blank
+                for other in ({}, {"query": "harbour"}):
+                    with self.assertRaises(UsageError, msg=(name, other)):
+                        hygiene.forget(memory, **{**other, name: value}, yes=True)
+        for tags in ((), [], ["ferry", ""], iter(())):
+            with self.assertRaises(UsageError):
+                hygiene.forget(memory, query="ferry", tags=tags, yes=True)
+        for words in (["--agent", ""], ["--agent", " "], ["--tags", ""], ["--tags", "a", " "],
+                      ["--source", ""], ["", "--agent", "x"], ["--query", "ferry", "--room", ""]):
+            code, out, err = self.cli("forget", *words, "--yes")
+            self.assertEqual((code, out), (2, ""), words)
+            self.assertIn("is empty", err)
+        self.assertEqual(len(self.open().list()), 2)
+
+    def test_days_are_those_of_the_user_and_end_with_the_day(self) -> None:
+        memory = self.open()
+        texts = {"2026-08-16T15:30:00+00:00": "the evening boat of Chen",
+                 "2026-08-16T16:30:00+00:00": "a morning train for Olga"}
+        for when, text in texts.items():           # 23:30 and, a day later, 0:30 in Shanghai
+            self.now = core.parse_time(when)
+            memory.remember(text)
+        memory.close()
+        code, out, _ = self.cli("forget", "--until", "2026-08-16", TZ="Asia/Shanghai")
+        self.assertEqual((code, "evening" in out, "morning" in out), (11, True, False))
+        code, out, _ = self.cli("forget", "--since", "2026/8/17", TZ="Asia/Shanghai")
+        self.assertEqual((code, "evening" in out, "morning" in out), (11, False, True))
+        code, out, _ = self.cli("forget", "--until", "2026/8/16", TZ="UTC")
+        self.assertEqual((code, "evening" in out, "morning" in out), (11, True, True))
+
     def test_a_note_of_unknown_age_is_not_taken_by_a_date(self) -> None:
         memory = self.filled()
         with memory.store.transaction():

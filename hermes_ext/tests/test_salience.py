@@ -12,7 +12,7 @@ HOUSE = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(HOUSE))
 
 from hermes_ext.salience import Salience, born, current, system          # noqa: E402
-from hermes_lite import (Config, ConfigError, HermesLite, Hit, Memory,   # noqa: E402
+from hermes_lite import (Config, ConfigError, HermesLite, Hit, Memory, UsageError,   # noqa: E402
                          NotFound)
 
 
@@ -101,6 +101,13 @@ class Scores(SalienceCase):
                            dry_run=False)
         self.assertEqual([round(self.score(i), 6) for i in ids], [0.4, 0.4, 4])
         self.assertEqual(sorted(done["ids"]), sorted(ids[:2]))
+
+    def test_a_blank_tag_or_agent_decays_nothing(self):
+        made = self.memory.remember("Server 1 is at its limit", tags="net").id
+        for tags, agent in (([""], None), (["net", " "], None), ([], None), (["net"], "")):
+            with self.assertRaises(UsageError):
+                self.run_op("decay", factor="0.1", tags=tags, agent=agent, dry_run=False)
+        self.assertEqual(self.score(made), 4)
 
     def test_a_memory_from_before_is_counted_from_its_text_and_age(self):
         self.memory.admit(Memory("mem_old", "端口是8080", created_at="2026-08-16T12:00:00+00:00",

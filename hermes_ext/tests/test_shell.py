@@ -157,7 +157,8 @@ class TestCompletion(ShellCase):
         for line, wanted in (
                 ("reca", ["recall "]), ("ex", ["exit ", "export "]),
                 ("recall --t", ["--tags ", "--top-k "]),
-                ("prune --", ["--dry-run ", "--json ", "--room ", "--yes "]),
+                ("prune --", ["--all-of-them ", "--dry-run ", "--json ", "--room ",
+                              "--yes "]),
                 ("show ", [f"{made} "]), ("show mem_2", [f"{made} "]), ("show x", []),
                 ("forget mem", [f"{made} "]), ("list --room pre", ["prefs "]),
                 ("remember x --category con", ["config "]), ("nothing ", []), ("recall wor", [])):
