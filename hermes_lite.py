@@ -8409,7 +8409,6 @@ class HermesLite:
         Refused is a prune that would take more than half of a store of 20 memories or more,
         unless *all_of_them* is given or a dry run of the same day has announced as many.
         """
-        check_selectors(room=room)
         room = self._room(room)
         if dry_run:
             with self._mutex:
@@ -8462,13 +8461,14 @@ class HermesLite:
         for memory in self.store:
             if room is not None and memory.room != room:
                 continue
-            read = parse_time(memory.last_accessed)
-            if memory.id in waiting or read is not None and read >= today:
-                continue                           # it was recalled today
             created = parse_time(memory.created_at)
             if created is None or created > now:
                 unknown.append(memory.id)
-            elif reason := self._expiry(memory, now):
+                continue
+            read = parse_time(memory.last_accessed)
+            if memory.id in waiting or read is not None and read >= today:
+                continue                           # it was recalled today
+            if reason := self._expiry(memory, now):
                 expired.append(Expired(memory.id, reason, self._clean(memory.content)))
         reasons = dict(sorted(Counter(row.reason for row in expired).items()))
         return Pruned(tuple(expired), reasons, tuple(unknown), dry_run=True)
@@ -8794,12 +8794,12 @@ def check_selectors(**given: object) -> None:
         if value is None:
             continue
         items = [value] if isinstance(value, str) or not isinstance(value, Collection) else value
-        if not items or not all(map(_is_said, items)):
+        if not items or not all(map(_is_visible, items)):
             raise UsageError(f"{name} is empty; give a value, or leave it out (is a variable "
                              "unset?)")
 
 
-def _is_said(item: object) -> bool:
+def _is_visible(item: object) -> bool:
     """Tell whether a selector has a letter, digit or sign that shows."""
     return bool(re.sub(r"[\s\0#＃,，、\ufeff\u200b-\u200f\u2060\u00ad]", "", str(item)))
 

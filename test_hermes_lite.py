@@ -5605,8 +5605,8 @@ class Forgetting(Case):
         memory = self.open()
         memory.remember(NOTES[0])
         for blank in ("", " \t", "\u3000", "\u200b"):
-            for call_it in (lambda: memory.forget(blank), lambda: memory.prune(room=blank),
-                            lambda: h.check_selectors(tags=[blank]),
+            self.assertRaises(UsageError, memory.prune, room=blank)
+            for call_it in (lambda: memory.forget(blank), lambda: h.check_selectors(tags=[blank]),
                             lambda: h.check_selectors(tags=["x", blank])):
                 with self.assertRaisesRegex(UsageError, "is empty; give a value"):
                     call_it()

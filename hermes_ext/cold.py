@@ -252,6 +252,7 @@ def forget(memory: HermesLite, what: str, *, why: str = "forgotten") -> Moved:
 
 def adopt(memory: HermesLite, place: str | None = None) -> Moved:
     """Take over the cold files at a place that the index does not name, as after a restore."""
+    core.check_selectors(place=place)
     with _held(memory) as cold:
         place = _full_place(memory, place or cold.files.place)
         ids, left = cold.files.adopt(place)
