@@ -14,13 +14,14 @@ Chapters, each using only those above it:
      1 Errors         HermesError and its children, each with an exit code
      2 Records        Memory, Remembered, Hit, Fact, Digest, Pruned; ids; time
      3 Config         DEFAULTS, Config, load_config, find_root
-     4 Text           redact; tokenize_terms; normalise, similarity, DuplicateIndex,
-                      differs_in_fact, find_conflicts, ConflictIndex
-     5 Files          write_atomic, FileLock, Cipher, get_encryption
-     6 Keyword index  bm25, BM25Index
-     7 Vectors        LocalHashVectorizer, SparseIndex; JinaVectorizer,
-                      SiliconFlowVectorizer, VectorCache, CircuitBreaker
-     8 Fusion         rrf_merge, minmax_merge, SiliconFlowReranker
+     4 Text           redact; tokenize_terms; normalise, similarity, differs_in_fact,
+                      most_similar, fingerprint, find_conflicts
+     5 Files          write_atomic, FileLock, Cipher, get_encryption, pack_sections
+     6 Keyword index  bm25, BM25Index, Postings, MemoryPostings
+     7 Vectors        LocalHashVectorizer, JinaVectorizer, SiliconFlowVectorizer, VectorCache,
+                      CircuitBreaker
+     8 Ranking        rrf_merge, minmax_merge, rank_in_context, search_spelling, judge,
+                      SiliconFlowReranker
      9 Graph          extract_entities, GraphStore
     10 Store          Store, FileStore
     11 Digesters      RuleDigester, LLMDigester
@@ -1915,6 +1916,15 @@ _MARKS = ("\u0300-\u036f\u0483-\u0489\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u06
           "\u0711-\u074a\u0900-\u0963\u0966-\u0dff\u0f71-\u0f84\u1ab0-\u1aff\u1dc0-\u1dff")
 
 
+def is_gram(term: str) -> bool:
+    """Tell whether a term is of a script without blanks between words, such as Chinese."""
+    return term >= _GRAM[0]
+
+
+def is_single_gram(term: str) -> bool:
+    return len(term) == 1 and is_gram(term)
+
+
 @functools.cache
 def _patterns() -> tuple[re.Pattern[str], ...]:
     """(runs of grams, words with their inner signs, those signs, characters nobody sees)."""
@@ -2018,6 +2028,15 @@ _STOP_WORDS = frozenset("""a an the and or but if of at by for with about to fro
 _STOP_CHARACTERS = frozenset("的了是在我你他她它们吗呢吧啊么什哪谁怎和与及或也都就这那有很被把对给请个些为")
 _FIRST_PERSON = frozenset("i me my 我 ich mich mir mein".split())
 _USER_LABELS = "user:", "用户:"
+
+
+def speaker_labels(terms: Iterable[str]) -> list[str]:
+    """Return the terms under which a query looks for what somebody said: `mel:`, `user:`.
+
+    One for each term of the query, and those of the user where the query says "I".
+    """
+    labels = [f"{term}:" for term in dict.fromkeys(terms)]
+    return labels if _FIRST_PERSON.isdisjoint(terms) else [*labels, *_USER_LABELS]
 
 
 @functools.cache
@@ -2131,6 +2150,11 @@ def identifiers(query: str) -> list[str]:
         if _size(word) > 2 and _compiled(r"[\d_./:@#+]|[a-z][A-Z]").search(word)))[:3]
 
 
+def is_one_word(text: str) -> bool:
+    """Tell whether a normalised text is a part of one number or name, without blanks."""
+    return identifiers(text) == [text]
+
+
 def _size(text: str) -> int:
     """Return how many letters and digits there are in a text."""
     return sum(map(str.isalnum, normalise(text)))
@@ -2158,11 +2182,15 @@ def _word_terms(word: str, stem: bool) -> list[str]:
     return [whole, *version, *parts]
 
 
+UMLAUTS = {0xe4: "a", 0xf6: "o", 0xfc: "u"}
+LONGEST_ENDING = 4          # characters that `_stem` cuts off at most: a doubled one and "ing"
+
+
 def _stem(word: str) -> str:
     """A stem shared by the usual forms of *word*; not always a word itself."""
     if len(word) < 4 or not word.isalpha():
         return word
-    word = word.translate({0xe4: "a", 0xf6: "o", 0xfc: "u"})
+    word = word.translate(UMLAUTS)
     if word[-1] == "s" and word[-2] not in "siu":
         word = word[:-1]
     for ending, least in (("ing", 2), ("ed", 2), ("ern", 4), ("em", 4), ("en", 3), ("er", 4),
@@ -2262,390 +2290,34 @@ def _sample(text: str) -> frozenset[int]:
     return frozenset(heapq.nsmallest(_SAMPLE, pairs))
 
 
-_SLICES_MAGIC = b"HLS2" + sys.byteorder[:1].encode()
+def text_labels(text: str) -> list[str]:
+    """Return the labels under which an index finds duplicates and contradictions of a text."""
+    return [fingerprint(text), *conflict_labels(text)]
 
 
-def _pack(*sections: bytes) -> bytes:
-    # Format 2: "HLS2" + byte order, crc32 of the rest, section count, 64-bit section lengths,
-    # the sections.
-    body = struct.pack(f"<I{len(sections)}Q", len(sections), *map(len, sections)) + b"".join(
-        sections)
-    return struct.pack("<5sI", _SLICES_MAGIC, zlib.crc32(body)) + body
+def most_similar(text: str, others: Iterable[tuple[str, str]]) -> tuple[str, float] | None:
+    """Return (key, ratio) of the most similar of some (key, text) that states the same as *text*.
 
-
-def _unpack(buffer: bytes, count: int) -> list[memoryview]:
-    view, head = memoryview(buffer), struct.Struct(f"<5sII{count}Q")
-    if len(view) < head.size or head.unpack_from(view)[::2][:2] != (_SLICES_MAGIC, count):
-        raise DamagedData("a saved index has another format or byte order; rebuild the index")
-    if head.unpack_from(view)[1] != zlib.crc32(view[9:]):
-        raise DamagedData("a saved index is damaged; rebuild the index")
-    sections, at = [], head.size
-    for size in head.unpack_from(view)[3:]:
-        sections.append(view[at:at + size])
-        at += size
-    if at != len(view):
-        raise DamagedData(f"a saved index is {len(view)} bytes, not {at}; rebuild the index")
-    return sections
-
-
-class BitSlices:
-    """Which documents are in which bucket, one bitmap a bucket; counts all of them at once.
-
-    Documents are numbers, added in rising order. A loaded index reads only the rows that are
-    asked for; later documents go to blocks of `BLOCK`, so adding never copies the loaded rows.
+    None where no one reaches 0.85 without differing in a fact (`differs_in_fact`); ties go to
+    the one seen first.
     """
-
-    BLOCK = 8_192
-
-    def __init__(self, width: int) -> None:
-        self.width = width
-        self._rows, self._stride, self._loaded = memoryview(b""), 0, 0
-        self._blocks: list[tuple[int, dict[int, bytearray]]] = []
-        self._dead = self._end = 0
-
-    def add(self, doc: int, buckets: Iterable[int]) -> None:
-        """Put *doc* into each of *buckets*; its number must be above all earlier ones."""
-        if doc < self._end:
-            raise UsageError(f"document {doc} comes after {self._end - 1}; add in rising order")
-        if not self._blocks or doc >= self._blocks[-1][0] + self.BLOCK:
-            self._blocks.append((doc, {}))
-        start, rows = self._blocks[-1]
-        (at, bit), self._end = divmod(doc - start, 8), doc + 1
-        for bucket in buckets:
-            if (row := rows.get(bucket)) is None:
-                row = rows[bucket] = bytearray(self.BLOCK // 8 + 1)
-            row[at] |= 1 << bit
-
-    def remove(self, doc: int) -> None:
-        """Never return *doc* again; its number stays taken."""
-        self._dead |= 1 << doc
-
-    def at_least(self, buckets: Iterable[int], k: int) -> int:
-        """Return the bitmap of documents that are in at least *k* of *buckets*.
-
-        Cost: about five operations on a bitmap per bucket, whatever the counts are.
-        """
-        return self.pick(self.tally(buckets), [(None, k)])
-
-    def tally(self, buckets: Iterable[int]) -> list[tuple]:
-        """Count every document's share of *buckets*, as binary digits for `pick`."""
-        wanted = sorted(set(buckets))
-        return [(*part, _add_up([row for row in map(part[2], wanted) if row]))
-                for part in self._parts()]
-
-    def in_all(self, buckets: Iterable[int]) -> int:
-        """Return the bitmap of documents that are in each of *buckets*."""
-        wanted, found = sorted(set(buckets), reverse=True), 0
-        for start, size, row_of in self._parts():
-            rest = (1 << size) - 1
-            for bucket in wanted:
-                rest &= row_of(bucket)
-                if not rest:
-                    break
-            found |= rest << start
-        return found & ~self._dead
-
-    def _parts(self) -> Iterator[tuple[int, int, Callable[[int], int]]]:
-        """Yield (first document, how many, row of a bucket) of what is loaded and each block."""
-        if self._loaded:
-            yield 0, self._loaded, functools.cache(self._row)
-        for start, rows in self._blocks:
-            yield start, min(self.BLOCK, self._end - start), functools.cache(
-                lambda bucket, rows=rows: int.from_bytes(rows.get(bucket, b""), "little"))
-
-    def pick(self, tally: list[tuple], needs: Iterable[tuple[int | None, int]]) -> int:
-        """Return the documents that, for one (bucket, k) of *needs*, are in it and count k."""
-        found, wanted = 0, {}
-        for bucket, k in needs:
-            wanted.setdefault(k, []).append(bucket)
-        for start, size, row_of, digits in tally:
-            part = 0
-            for k, buckets in wanted.items():
-                row = 0
-                for bucket in buckets if k < 1 << len(digits) else ():
-                    row |= (1 << size) - 1 if bucket is None else row_of(bucket)
-                part |= row and row & _reach(digits, k, row)
-            found |= part << start
-        return found & ~self._dead
-
-    def _row(self, bucket: int) -> int:
-        at = bucket * self._stride
-        return int.from_bytes(self._rows[at:at + self._stride], "little")
-
-    def dump(self) -> bytes:
-        """Return the whole as bytes: (width + 1) rows of one bit a document, the last the dead."""
-        stride = (self._end + 7) // 8
-        rows = [self._dead.to_bytes(stride, "little")]
-        for bucket in range(self.width - 1, -1, -1):
-            row = self._row(bucket)
-            for start, block in self._blocks:
-                row |= int.from_bytes(block.get(bucket, b""), "little") << start
-            rows.append((row & ~self._dead).to_bytes(stride, "little"))
-        return _pack(struct.pack("<2Q", self.width, self._end), b"".join(reversed(rows)))
-
-    @classmethod
-    def load(cls, buffer: bytes) -> "BitSlices":
-        """Return an index over *buffer* (bytes or a map), which must outlive it."""
-        head, rows = _unpack(buffer, 2)
-        self = cls(struct.unpack("<2Q", head)[0])
-        self._end = self._loaded = struct.unpack("<2Q", head)[1]
-        self._rows, self._stride = rows, (self._end + 7) // 8
-        if len(rows) != (self.width + 1) * self._stride:
-            raise DamagedData("a saved index has rows of another length; rebuild the index")
-        self._dead = self._row(self.width)
-        return self
-
-
-def _add_up(*places: list[int]) -> list[int]:
-    # Carry-save adders: three rows become their sum digit and a carry row for the next digit.
-    # A row in the n-th of *places* counts 2 ** n.
-    digits, carries, left = [], [], [*places[::-1]]
-    while left or carries:
-        rows, carries = (left.pop() if left else []) + carries, []
-        while len(rows) > 2:
-            a, b, c = rows.pop(), rows.pop(), rows.pop()
-            half = a ^ b
-            rows.append(half ^ c)
-            carries.append(a & b | half & c)
-        if len(rows) == 2:
-            carries.append(rows[0] & rows[1])
-            rows = [rows[0] ^ rows[1]]
-        digits.append(rows[0] if rows else 0)
-    return digits
-
-
-def _reach(digits: list[int], k: int, row: int) -> int:
-    reached = row               # bits outside *row* do not matter to the caller
-    if k > 0:
-        for i, digit in enumerate(digits):
-            reached = digit & reached if k >> i & 1 else digit | reached
-    return reached
-
-
-def _grade(n: int) -> int:
-    # Sizes in eight steps an octave, by whole numbers only: the same on every machine.
-    octave = n.bit_length() - 1
-    return octave * 8 + ((n << 3) >> octave) - 8
-
-
-def _least(grade: int) -> int:
-    octave, step = divmod(grade, 8)
-    return -(-((8 + step) << octave) // 8)
-
-
-_GRADES = 128       # grades of sizes up to 65,535: rows kept beside the buckets
-
-
-class _Roster:
-    # Numbers for string ids, in the order of adding. A removed id leaves a gap for ever.
-    def __init__(self, saved: bytes = b"") -> None:
-        self._saved = saved
-
-    @functools.cached_property
-    def keys(self) -> list[str]:
-        return str(self._saved, "utf8").split("\n")[:-1]
-
-    @functools.cached_property
-    def numbers(self) -> dict[str, int]:
-        return {key: doc for doc, key in enumerate(self.keys) if key}
-
-    def add(self, key: str) -> int:
-        if not key or "\n" in key:
-            raise UsageError(f"{key!r} is no id: it must be one line and not empty")
-        self.numbers[key] = len(self.keys)
-        self.keys.append(key)
-        return len(self.keys) - 1
-
-    def remove(self, key: str) -> int | None:
-        doc = self.numbers.pop(key, None)
-        if doc is not None:
-            self.keys[doc] = ""
-        return doc
-
-    def dump(self) -> bytes:
-        return "".join(f"{key}\n" for key in self.keys).encode("utf8")
-
-
-def _documents(bitmap: int) -> Iterator[int]:
-    data = bitmap.to_bytes((bitmap.bit_length() + 63) // 64 * 8, sys.byteorder)
-    words = array("Q", data)[::1 if sys.byteorder == "little" else -1]
-    for at in itertools.compress(range(len(words)), words):
-        word = words[at]
-        while word:
-            low = word & -word
-            yield at * 64 + low.bit_length() - 1
-            word ^= low
-
-
-class DuplicateIndex:
-    """Finds texts of similarity >= 0.85 exactly, without comparing with every text.
-
-    Why nothing is missed: with r = 0.85 and T = both lengths together, at most (1 - r)·T
-    characters are unmatched, so there are at most (1 - r)·T + 1 matching blocks and at least
-    (1.5·r - 1)·T - 1 shared pairs of neighbours. Hence of a text's own pairs (the n-th "ab" is
-    another one than the first) at most length - (1.5·r - 1)·T are missing in its duplicate.
-    """
-
-    WIDTH = 2_048
-
-    def __init__(self) -> None:
-        self._roster, self._marks = _Roster(), bytearray()
-        self._slices = BitSlices(self.WIDTH + _GRADES)
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._roster.numbers
-
-    def add(self, key: str, text: str) -> None:
-        """Add *text* under *key*; a key that is there already is replaced and becomes newest."""
-        self.remove(key)
-        size, buckets = _pair_buckets(normalise(text), self.WIDTH)
-        self._slices.add(self._roster.add(key), (*buckets, self.WIDTH + _grade(size)))
-        self._marks += _fact_mark(text)
-
-    def remove(self, key: str) -> None:
-        """Forget *key*; an unknown key is no error."""
-        doc = self._roster.remove(key)
-        if doc is not None:
-            self._slices.remove(doc)
-            self._marks[8 * doc:8 * doc + 8] = bytes(8)
-
-    def candidates(self, text: str) -> list[str]:
-        """Return all keys whose text may reach 0.85 (none is missed), oldest first."""
-        return [self._roster.keys[doc] for doc in self._candidates(normalise(text))]
-
-    def _candidates(self, text: str) -> Iterator[int]:
-        size, buckets = _pair_buckets(text, self.WIDTH)
-        r, needs = DUPLICATE_RATIO, []
-        for grade in range(_grade(max(1, int(size * r / (2 - r)))),
-                           _grade(int(size * (2 - r) / r) + 1) + 1):
-            missing = int(size - (1.5 * r - 1) * (size + _least(grade)) + 1e-6)
-            needs.append((self.WIDTH + grade, len(buckets) - max(0, missing)))
-        return _documents(self._slices.pick(self._slices.tally(buckets), needs))
-
-    def find_duplicate(self, text: str, get_text: Callable[[str], str], *,
-                       facts: bool = True, accept: Callable[[str], bool] | None = None
-                       ) -> tuple[str, float] | None:
-        """Return (key, ratio) of the most similar text from 0.85 up; ties go to the older.
-
-        With *facts*, a text that differs in a fact does not count (`differs_in_fact`); texts
-        that do not differ carry the same mark, so only those are read. Without, all
-        `candidates` are, best bound first. *get_text* maps a key to its text, *accept* says
-        which keys count.
-        """
-        mine = normalise(text)
-        if len(mine) < SHORTEST_DUPLICATE:
-            return None
-        keys, rivals, best = self._roster.keys, [], (DUPLICATE_RATIO, math.inf)
-        for doc in self._marked(_fact_mark(text)) if facts else self._candidates(mine):
-            raw = get_text(keys[doc])
-            theirs = normalise(raw)
-            bound = _ratio_bound(mine, theirs)
-            if bound >= DUPLICATE_RATIO and len(theirs) >= SHORTEST_DUPLICATE:
-                rivals.append((-bound, doc, raw, theirs))
-        for bound, doc, raw, theirs in sorted(rivals):
-            if -bound < best[0]:
-                break
-            ratio = _ratio(mine, theirs)
-            if (-ratio, doc) < (-best[0], best[1]) and not (
-                    facts and differs_in_fact(text, raw)) and (
-                    accept is None or accept(keys[doc])):
-                best = ratio, doc
-        return (keys[best[1]], best[0]) if best[1] < math.inf else None
-
-    def near(self, text: str, get_text: Callable[[str], str], *, most: int = 20) -> list[str]:
-        """Return the newest keys of similarity >= 0.85, facts or not; at most *most* of them."""
-        mine, found = normalise(text), []
-        if len(mine) < SHORTEST_DUPLICATE:
-            return found
-        # Long texts of one language share their pairs: only common runs are worth a ratio.
-        runs = {mine[i:i + 8] for i in range(len(mine) - 7)} if len(mine) > 300 else set()
-        for doc in [*self._candidates(mine)][:-3 * most - 1:-1]:
-            key = self._roster.keys[doc]
-            theirs = normalise(get_text(key))
-            if runs and sum(theirs[i:i + 8] in runs for i in range(len(theirs))) < len(runs) // 4:
-                continue
-            if (len(found) < most and _ratio_bound(mine, theirs) >= DUPLICATE_RATIO
-                    and _ratio(mine, theirs) >= DUPLICATE_RATIO):
-                found.append(key)
-        return found
-
-    def _marked(self, mark: bytes) -> Iterator[int]:
-        at = self._marks.find(mark)
-        while at >= 0:
-            if at % 8 == 0 and self._roster.keys[at // 8]:
-                yield at // 8
-            at = self._marks.find(mark, at + 1)
-
-    def dump(self) -> bytes:
-        """Return the index as bytes, about 310 a text; a removed one leaves an empty place."""
-        return _pack(self._roster.dump(), bytes(self._marks), self._slices.dump())
-
-    @classmethod
-    def load(cls, buffer: bytes) -> "DuplicateIndex":
-        """Return an index over *buffer* (bytes or a map), which must outlive it."""
-        self, (keys, marks, slices) = cls(), _unpack(buffer, 3)
-        self._roster, self._marks = _Roster(keys), bytearray(marks)
-        self._slices = BitSlices.load(slices)
-        return self
-
-
-@functools.lru_cache(maxsize=4)
-def _pair_buckets(text: str, width: int) -> tuple[int, set[int]]:
-    """Return (size, buckets) of a normalised text: characters, or sampled pairs when long."""
-    if len(text) > LONG_TEXT:
-        sample = _sample(text)
-        return max(1, len(sample)), {number % width for number in sample}
-    seen: dict[int, int] = {}          # the last number of each pair: a second "ab" gets the next
-    buckets = set()
-    for pair in _pair_numbers(text):
-        seen[pair] = mixed = seen.get(pair, pair) + 0xC2B2AE3D
-        buckets.add((mixed >> 13) % width)
-    return max(1, len(text)), buckets
-
-
-def _pair_numbers(text: str) -> tuple[int, ...]:
-    """Return ord(a) * 0x9E3779B1 + ord(b) * 0x85EBCA77 for each "ab": no two pairs have the same.
-
-    All at once: the text is one number in which each character has 64 bits, and no sum needs more.
-    """
-    count = max(0, len(text) - 1)
-    codes = int.from_bytes("\0".join(text).encode("utf-32-le", "surrogatepass"), "little")
-    sums = codes * 0x9E3779B1 + (codes >> 64) * 0x85EBCA77
-    return struct.unpack(f"<{count}Q", sums.to_bytes(8 * len(text), "little")[:8 * count])
-
-
-def _ratio_bound(a: str, b: str) -> float:
-    """Return what the ratio cannot exceed: by shared characters, and by those in common order."""
-    if a == b or max(len(a), len(b)) > LONG_TEXT:
-        return 1.0
-    both, (letters, counts) = len(a) + len(b), _counted(a)
-    bound = 2 * sum(map(min, counts, map(b.count, letters))) / both
-    return bound if bound < DUPLICATE_RATIO else min(bound, 2 * _common(a, b) / both)
-
-
-@functools.lru_cache(maxsize=4)
-def _counted(text: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    return tuple(zip(*Counter(text).items())) or ((), ())
-
-
-def _common(a: str, b: str) -> int:
-    """Return the length of the longest common subsequence; no matching blocks hold more.
-
-    Bit by bit for all of *a* at once (Hyyrö 2004): a bit of `rest` is 0 where a match ends.
-    """
-    rest, places = (1 << len(a)) - 1, _places(a)
-    for c in b:
-        if hits := rest & places.get(c, 0):
-            rest = rest + hits | rest - hits
-    return len(a) - (rest & (1 << len(a)) - 1).bit_count()
-
-
-@functools.lru_cache(maxsize=4)
-def _places(text: str) -> dict[str, int]:
-    places: dict[str, int] = {}
-    for at, c in enumerate(text):
-        places[c] = places.get(c, 0) | 1 << at
-    return places
+    from difflib import SequenceMatcher            # where it is used: a recall never does
+    mine = normalise(text)
+    best: tuple[str, float] | None = None
+    if len(mine) < SHORTEST_DUPLICATE:
+        return None
+    for key, other in others:
+        theirs = normalise(other)
+        least = best[1] if best else DUPLICATE_RATIO
+        if len(theirs) < SHORTEST_DUPLICATE or differs_in_fact(text, other):
+            continue
+        if max(len(mine), len(theirs)) <= LONG_TEXT and SequenceMatcher(
+                None, mine, theirs, autojunk=False).quick_ratio() < least:
+            continue
+        ratio = _ratio(mine, theirs)
+        if ratio > least or best is None and ratio >= least:
+            best = key, ratio
+    return best
 
 
 # Facts: two texts state the same when their words agree one by one, apart from what is listed
@@ -2782,19 +2454,14 @@ def _is_slip(a: str, b: str) -> bool:
         vowel and a[i + 1:] == b[i + 1:])
 
 
-@functools.lru_cache(maxsize=4)
-def _fact_mark(text: str) -> bytes:
-    return hashlib.blake2b(b"\n".join(_outlines(text)), digest_size=8).digest()
+def fingerprint(text: str) -> str:
+    """Return a term that texts which state the same have in common: 16 digits behind `=`.
 
-
-@functools.lru_cache(maxsize=4)
-def _outlines(text: str) -> list[bytes]:
-    return [*map(_outline_bytes, facts(text))]
-
-
-@functools.lru_cache(maxsize=20_000)
-def _outline_bytes(word: str) -> bytes:
-    return _outline(word).encode("utf8", "replace")
+    Texts that `differs_in_fact` finds equal have the same one; the reverse is only likely.
+    """
+    words = "\n".join(map(_outline, facts(text)))
+    digest = hashlib.blake2b(words.encode("utf-8", "replace"), digest_size=8)
+    return "=" + digest.hexdigest()
 
 
 @functools.cache
@@ -2868,16 +2535,116 @@ def find_conflicts(new: str, old: str) -> list[tuple[str, str]]:
     return list(dict.fromkeys(found))
 
 
-def conflict_queries(text: str) -> tuple[str, ...]:
-    """Return what to ask a keyword index for texts that may contradict *text*, 7 at most.
+def conflict_labels(text: str) -> list[str]:
+    """Return what an index keeps of a text so that texts that contradict it can be looked up.
 
-    Each name that is taken up or given up, and the subject words of each sentence together: a
-    text that says otherwise holds the name, or all of these words.
+    Labels that begin with `!`: each name that is taken up or given up; the subject of each
+    sentence that gives a value or a state; the anchor (`_anchor`) of one that is negated or is
+    not; the chain (`chain_labels`) of one that says what is new; the first and the last words,
+    which stay where two texts differ in one place.
     """
-    queries = [entity for entity, *_ in _claims(text)][:4]
-    for sentence in _statements(text)[:3]:
-        queries.append(_subject_name(_statement(sentence).frame))
-    return tuple(query for query in dict.fromkeys(queries) if query)
+    labels = [_assertion_label(sign, entity) for entity, sign, *_ in _claims(text)]
+    for one in map(_statement, _statements(text)):
+        if one.values and one.frame:
+            labels.append(_subject_label("v", one.sign, _kinds(one), one.frame))
+        if one.stated:
+            labels.append(_subject_label("s", one.sign, one.values, one.frame))
+        elif one.sign < 0:
+            labels.append(f"!negated:{_anchor(one.tail)}")
+        else:
+            labels.append(f"!said:{_anchor(one.frame)}")
+        if one.changed and one.values:
+            labels += chain_labels(one.frame)
+    words = [*map(_outline, facts(text))]
+    return [*dict.fromkeys([*labels, *_end_labels(words, len(words))])]
+
+
+class ConflictQuery(NamedTuple):
+    """What a text that contradicts another has: one of the labels, and all of the words."""
+    labels: list[str]           # none: the words alone
+    words: list[str]            # as written; an index spells them by its own tokenizer
+    chain: Sequence[str] = ()   # or the whole chain of some of these words
+
+
+def conflict_queries(text: str) -> list[ConflictQuery]:
+    """Return what to look for; some notes that have it do not contradict, `find_conflicts` tells."""
+    queries = [ConflictQuery([_assertion_label(-sign, entity)], [])
+               for entity, sign, *_ in _claims(text)]
+    for one in map(_statement, _statements(text)):
+        words = [*one.frame.values()]
+        anchors = _anchors_within(one.frame)
+        if one.values and words:
+            same = _subject_label("v", one.sign, _kinds(one), one.frame)
+            # What says that something is new has a part of our words, or all of them.
+            queries.append(ConflictQuery([same], [], _longest_first(one.frame)))
+            if one.changed:
+                queries.append(ConflictQuery([], words))
+        if one.stated:
+            other = _subject_label("s", -one.sign, one.values, one.frame)
+            queries.append(ConflictQuery([other], []))
+        elif one.sign > 0:
+            queries.append(ConflictQuery([f"!negated:{each}" for each in anchors], words))
+        else:
+            tail = [one.frame[word] for word in one.tail]
+            queries.append(ConflictQuery([f"!said:{each}" for each in anchors], tail))
+    words = [*map(_outline, facts(text))]
+    near = range(max(1, len(words) - 2), len(words) + 3)
+    queries.append(ConflictQuery([label for size in near for label in _end_labels(words, size)],
+                                 []))
+    return queries
+
+
+def _assertion_label(sign: int, entity: str) -> str:
+    return f"!{'+' if sign > 0 else '-'}{entity}"
+
+
+def _anchor(words: Iterable[str]) -> str:
+    """Return the two longest of some words.
+
+    Whoever has all the words has their anchor among `_anchors_within` its own words.
+    """
+    return " ".join(_longest_first(words)[:2])
+
+
+def _anchors_within(words: Iterable[str]) -> list[str]:
+    """Return the anchors of all subsets of some words; of many, of the longest 16."""
+    longest = _longest_first(words)[:16]
+    return ["", *longest, *map(" ".join, itertools.combinations(longest, 2))]
+
+
+def chain_labels(words: Iterable[str]) -> list[str]:
+    """Return a label of the longest word, of the two longest, ... and of all: `whole_chains`."""
+    ordered = _longest_first(words)
+    chain = [f"!chain:{' '.join(ordered[:count])}" for count in range(1, len(ordered) + 1)]
+    return [*chain, *(f"{label}." for label in chain[-1:])]
+
+
+def _longest_first(words: Iterable[str]) -> list[str]:
+    return sorted(words, key=lambda word: (-len(word), word))
+
+
+def _subject_label(kind: str, sign: int, values: Iterable[object], frame: Iterable[str]) -> str:
+    content = f"{sign} {sorted(values)} {sorted(frame)}"
+    return f"!{kind}{zlib.crc32(content.encode('utf-8', 'surrogatepass')):08x}"
+
+
+def _kinds(one: _Statement) -> list[str]:
+    return [kind for kind, *_ in one.values]
+
+
+def _end_labels(words: Sequence[str], length: int) -> list[str]:
+    """Return labels of the first and of the last words of a text.
+
+    Where two texts of some *length* in words differ at one place, one of the halves without two
+    words is the same.
+    """
+    half = (length - 1) // 2
+    if half > len(words):
+        return []
+    first = " ".join([*words[:half], str(length)])
+    last = " ".join([*words[:-half - 1:-1], str(length)])
+    return [f"!{name}{zlib.crc32(part.encode('utf-8', 'surrogatepass')):08x}"
+            for name, part in (("a", first), ("z", last))]
 
 
 def _subject_name(frame: dict[str, str]) -> str:
@@ -3069,243 +2836,6 @@ def _is_within(inner: Iterable[str], outer: Iterable[str]) -> bool:
     # A German compound holds its parts: Frist is within Projektfrist.
     return all(any(word == other or len(word) > 3 and word in other for other in outer)
                for word in inner)
-
-
-class ConflictIndex:
-    """Finds the texts that may contradict a new one, without reading the others.
-
-    It keeps hashes of what `find_conflicts` has to meet in the other text (names taken up or
-    given up, the words and values of each sentence), and of what stays the same where two texts
-    differ in one place, by at most two words on a side. None is missed; some found are none.
-    """
-
-    WIDTH, FLAGS, MOST = 1_024, 64, 20
-
-    def __init__(self) -> None:
-        self._roster, self._slices = _Roster(), BitSlices(self.WIDTH + self.FLAGS)
-        self._known = _Hashes(array("Q"))
-        self._sentences = array("I")               # whose each sentence in the slices is
-
-    def add(self, key: str, text: str) -> None:
-        """Add *text* under *key*; a key that is there already is replaced and becomes newest."""
-        self.remove(key)
-        doc, (hashes, sentences) = self._roster.add(key), _conflict_marks(text)
-        self._known.add(doc, hashes)
-        for buckets in sentences:
-            self._slices.add(len(self._sentences), buckets)
-            self._sentences.append(doc)
-
-    def remove(self, key: str) -> None:
-        """Forget *key*; an unknown key is no error."""
-        doc = self._roster.remove(key)
-        if doc is not None:                        # its hashes stay until the dump, unused
-            for sentence in range(bisect_left(self._sentences, doc),
-                                  bisect_left(self._sentences, doc + 1)):
-                self._slices.remove(sentence)
-
-    def candidates(self, text: str) -> list[str]:
-        """Return the keys whose text may conflict, newest first; of a common mark the newest."""
-        met = {_crc("name", -sign, entity) for entity, sign, *_ in _claims(text)}
-        met, bits = {*filter(self._known.__contains__, met | _halves(text, apart=2))}, 0
-        for sentence in _statements(text):
-            found, more = self._against(_statement(sentence))
-            met |= found
-            bits |= more
-        docs = {self._sentences[sentence] for sentence in _documents(bits)}
-        keys = self._roster.keys
-        for mark in met:
-            docs.update(islice(filter(keys.__getitem__, self._known.holders(mark)), self.MOST))
-        return [keys[doc] for doc in sorted(docs, reverse=True) if keys[doc]]
-
-    def _against(self, mine: _Statement) -> tuple[set[int], int]:
-        """Return hashes, and a bitmap of sentences, of what `_contradict` asks, rule by rule."""
-        words, values, known, bits = [*mine.frame], _values_tag(mine), self._known, 0
-        if mine.stated:
-            state = _crc("state", -mine.sign, values, *sorted(words))
-            met = {state} if state in known else set()
-        elif mine.sign < 0:
-            met = _chains(_crc("yes", values), words, known)
-        else:
-            met = set()
-            if _chains(_crc("no", values), words, known):
-                bits = self._with_all(words, f"no {values}")
-        if mine.values and words:
-            kinds = _kinds_tag(mine)
-            if (same := _crc("same", kinds, *sorted(words))) in known:
-                met.add(same)
-            met |= _chains(_crc("new", kinds), words, known, inside=True)
-            bits |= self._with_all(words, kinds) if mine.changed else 0
-        return met, bits
-
-    def _with_all(self, words: Iterable[str], flag: str) -> int:
-        buckets = _word_buckets(words, self.WIDTH, asked=True)
-        buckets.add(self.WIDTH + _crc(flag) % self.FLAGS)
-        return self._slices.in_all(buckets)
-
-    def dump(self) -> bytes:
-        """Return the index as bytes, about 500 a text; nothing of what was removed."""
-        pairs = self._known.sorted_pairs(self._roster.keys)
-        return _pack(self._roster.dump(), self._slices.dump(), self._sentences.tobytes(),
-                     pairs.tobytes())
-
-    @classmethod
-    def load(cls, buffer: bytes) -> ConflictIndex:
-        """Return an index over *buffer* (bytes or a map), which must outlive it."""
-        self, (keys, slices, sentences, pairs) = cls(), _unpack(buffer, 4)
-        self._roster, self._slices = _Roster(keys), BitSlices.load(slices)
-        self._known = _Hashes(pairs.cast("Q"))
-        self._sentences.frombytes(sentences)
-        return self
-
-
-class _Hashes:
-    # Which documents have a 32-bit hash: pairs hash << 32 | document, sorted, as they lie in a
-    # file, and a dict of those added since. A process that writes one memory reads few of them.
-    def __init__(self, saved: Sequence[int]) -> None:
-        self.saved = saved
-        self.added: dict[int, int | list[int]] = {}            # most have one document
-
-    def add(self, doc: int, hashes: Iterable[int]) -> None:
-        added = self.added
-        for wanted in hashes:
-            held = added.get(wanted)
-            if held is None:
-                added[wanted] = doc
-            elif type(held) is list:
-                held.append(doc)
-            else:
-                added[wanted] = [held, doc]
-
-    def __contains__(self, wanted: int) -> bool:
-        if wanted in self.added:
-            return True
-        at = bisect_left(self.saved, wanted << 32)
-        return at < len(self.saved) and self.saved[at] >> 32 == wanted
-
-    def holders(self, wanted: int) -> Iterator[int]:
-        """Yield the documents with this hash, newest first."""
-        held = self.added.get(wanted, [])
-        yield from reversed(held) if type(held) is list else (held,)
-        for at in range(bisect_left(self.saved, wanted + 1 << 32) - 1, -1, -1):
-            if self.saved[at] >> 32 != wanted:
-                break
-            yield self.saved[at] & 0xFFFFFFFF
-
-    def sorted_pairs(self, keys: Sequence[str]) -> array[int]:
-        """Return the pairs of all documents that have a key."""
-        fresh = [wanted << 32 | doc for wanted, held in self.added.items()
-                 for doc in (held if type(held) is list else (held,))]
-        return array("Q", (pair for pair in sorted([*self.saved, *sorted(fresh)])
-                           if keys[pair & 0xFFFFFFFF]))
-
-
-@functools.lru_cache(maxsize=8)
-def _conflict_marks(text: str) -> tuple[array[int], list[set[int]]]:
-    """Return what `ConflictIndex` keeps of a text: hashes, and buckets of some sentences."""
-    hashes = {_crc("name", sign, entity) for entity, sign, *_ in _claims(text)}
-    hashes |= _halves(text)
-    sentences = []
-    for one in map(_statement, _statements(text)):
-        words, values, kinds, flags = [*one.frame], _values_tag(one), _kinds_tag(one), []
-        if one.stated:
-            hashes.add(_crc("state", one.sign, values, *sorted(words)))
-        elif one.sign > 0:
-            hashes.update(_chain(_crc("yes", values), words))
-        else:
-            hashes.update(_chain(_crc("no", values), one.tail))
-            flags.append(f"no {values}")
-        if one.values and words:
-            hashes.add(_crc("same", kinds, *sorted(words)))
-            flags.append(kinds)
-            if one.changed:
-                tag = _crc("new", kinds)
-                hashes.update((*_chain(tag, words, most=20), *(_crc(tag, word) for word in words)))
-        if flags:
-            sentences.append(_word_buckets(words, ConflictIndex.WIDTH).union(
-                ConflictIndex.WIDTH + _crc(flag) % ConflictIndex.FLAGS for flag in flags))
-    return array("I", sorted(hashes)), sentences
-
-
-def _halves(text: str, *, apart: int = 0) -> set[int]:
-    """Return hashes of the first and of the last words of a text.
-
-    They are kept with its own length in words and asked for with all lengths at most *apart*
-    away. Where two words at one place differ, one of the halves without two words is the same.
-    """
-    words, found = _outlines(text), set()
-    for length in range(max(1, len(words) - apart), len(words) + apart + 1):
-        same = (length - 1) // 2
-        if same <= len(words):
-            found.add(zlib.crc32(b"".join([*words[:same], b"%d" % length]), 1))
-            found.add(zlib.crc32(b"".join([*words[:-same - 1:-1], b"%d" % length]), 2))
-    return found
-
-
-def _values_tag(one: _Statement) -> str:
-    """Equal where two statements give the same values."""
-    return repr(sorted(one.values)) if one.values else ""
-
-
-def _kinds_tag(one: _Statement) -> str:
-    """Equal where two statements may differ in one value: of one sign, and kind by kind."""
-    return f"{one.sign} {sorted(value[0] for value in one.values)}"
-
-
-def _crc(tag: object, *words: object) -> int:
-    return zlib.crc32(f"{tag}\0{words}".encode("utf8", "surrogatepass"))
-
-
-def _chain(tag: int, words: Iterable[str], *, most: int = 6) -> Iterator[int]:
-    """Yield hashes of the first word, the first two, ...: whoever has all words has these."""
-    yield tag
-    for word in _ranked(words)[:most]:
-        tag = zlib.crc32(word, tag)
-        yield tag
-    yield zlib.crc32(b"\0", tag)
-
-
-def _chains(tag: int, words: Iterable[str], known: _Hashes, *, inside: bool = False) -> set[int]:
-    """Return the ends of all known chains made of some of *words*; *inside*: or of their parts."""
-    met: set[int] = set()
-    if tag not in known:
-        return met
-    if inside:
-        parts = {word[at:end] for word in words for at in range(len(word) - 3)
-                 for end in range(at + 4, len(word) + 1)}.union(words)
-        words = [part for part in parts if _crc(tag, part) in known]
-    ranked, todo = _ranked(words), [(tag, 0)]
-    while todo:
-        tag, start = todo.pop()
-        if (end := zlib.crc32(b"\0", tag)) in known:
-            met.add(end)
-        for at in range(start, len(ranked)):
-            if (longer := zlib.crc32(ranked[at], tag)) in known:
-                todo.append((longer, at + 1))
-    return met
-
-
-def _ranked(words: Iterable[str]) -> list[bytes]:
-    """Return words as bytes in a fixed order, the long ones first: they are rarer."""
-    return [ranked[8:] for ranked in sorted(map(_rank, words))]
-
-
-@functools.lru_cache(maxsize=20_000)
-def _rank(word: str) -> bytes:
-    data = word.encode("utf8", "surrogatepass")
-    return struct.pack(">iI", 0x7FFFFFFF - len(data), zlib.crc32(data)) + data
-
-
-def _word_buckets(words: Iterable[str], width: int, *, asked: bool = False) -> set[int]:
-    """Return buckets such that whoever has each asked word, or it inside another, has all."""
-    return set().union(*[_buckets_of(word, width, asked) for word in words])
-
-
-@functools.lru_cache(maxsize=8_192)
-def _buckets_of(word: str, width: int, asked: bool) -> array[int]:
-    parts = [f"~{word[at:at + 3]}" for at in range(len(word) - 2)] if len(word) > 3 else []
-    if len(word) < 4 or not asked:
-        parts.append(word)
-    return array("I", (zlib.crc32(part.encode("utf8", "surrogatepass")) % width for part in parts))
 
 
 # =============================================================================
@@ -3783,6 +3313,47 @@ def unzipped(data: bytes) -> bytes:
         raise ValueError(f"the gzip data is damaged: {problem}") from None
 
 
+SECTIONS_MAGIC = b"HLS3" + sys.byteorder[:1].encode()
+
+
+def pack_sections(kind: str, *sections: bytes) -> bytes:
+    """Return a file of sections that `unpack_sections` reads.
+
+    Magic and byte order (5 bytes), crc32 of the rest (u32), length of *kind* and number of
+    sections (u32 each), their lengths (u64 each), the kind in UTF-8, filled with blanks to a
+    multiple of 64 bytes as all sections are.
+    """
+    named = [kind.encode(), *sections]
+    padded = [part + b" " * (-len(part) % 64) for part in named]
+    head = struct.pack(f"<{len(named) + 1}Q", len(named), *map(len, named))
+    head += b" " * (-(len(head) + 9) % 64)
+    body = b"".join([head, *padded])
+    return struct.pack("<5sI", SECTIONS_MAGIC, zlib.crc32(body)) + body
+
+
+def unpack_sections(buffer: bytes | memoryview, kind: str, count: int) -> list[memoryview]:
+    """Return the sections where they lie; DamagedData where one byte is not as it was written."""
+    view = memoryview(buffer).cast("B")
+    fixed = struct.Struct("<5sI")
+    sizes = struct.Struct(f"<{count + 2}Q")
+    if len(view) < fixed.size + sizes.size:
+        raise DamagedData(f"the {kind} is cut off; build it again")
+    magic, check = fixed.unpack_from(view)
+    number, *lengths = sizes.unpack_from(view, fixed.size)
+    if magic != SECTIONS_MAGIC or number != count + 1:
+        raise DamagedData(f"the {kind} is of another version; build it again")
+    if check != zlib.crc32(view[fixed.size:]):
+        raise DamagedData(f"the {kind} is damaged; build it again")
+    start = -(-(fixed.size + sizes.size) // 64) * 64
+    sections = []
+    for length in lengths:
+        sections.append(view[start:start + length])
+        start += length + -length % 64
+    if start != len(view) or bytes(sections[0]) != kind.encode():
+        raise DamagedData(f"the {kind} is of another version; build it again")
+    return sections[1:]
+
+
 def to_json(value: object) -> bytes:
     """Encode to compact UTF-8 JSON; a lone surrogate becomes its escape, never an error."""
     text = json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
@@ -3815,115 +3386,93 @@ def bm25(tf: float, df: float, *, n: int, length: float, mean_length: float,
     ln(1 + (n - df + 0.5) / (df + 0.5)).
     """
     norm = k1 * (1 - b + b * length / mean_length)
-    return _idf(n, df) * (tf * (k1 + 1) / (tf + norm))
+    return idf(n, df) * (tf * (k1 + 1) / (tf + norm))
 
 
-def _idf(n: int, df: float) -> float:
+def idf(n: int, df: float) -> float:
+    """Inverse document frequency of a term that *df* of *n* notes have; always above 0."""
     return math.log(1 + (n - df + 0.5) / (df + 0.5))
 
 
 SINGLE_WEIGHT = 0.3   # of a one-character gram: enough to be found, too little to outrank a pair
-_SLIP_WEIGHT = 0.5    # of a word that is only spelled like the one asked for
-_MOST_SLIPS = 3       # words of a query that are looked up by their spelling
-_PRIOR = 50           # notes that `ceiling` adds, so that a small store knows rare from common
-_SLACK = 1 + 1e-9     # bounds are sums in another order; this covers their rounding
-_BOUND_STEPS = 511    # units into which the highest bound of a search is cut
-_RARE = 2048          # one note in so many has it: a rare term
-_LONG = 256           # documents of a list whose row is worth keeping
-_ROW_BYTES = 1 << 24  # kept of such rows
-_CHUNK = 1 << 13      # bytes of rows that are added up at a time: they stay in a processor's cache
-_NONE = array("I")    # the list of a term that no note has; never changed
-_UTF8 = "utf-8", "surrogatepass"
-_BM25_MAGIC = b"hlbm25\x01" + sys.byteorder[:1].encode()   # count up when tokens or layout change
-_HEAD = struct.Struct("=8sI10Q")             # magic, crc32 of what follows it, sizes of ten parts
+SLIP_WEIGHT = 0.5     # of a word that is only spelled like the one asked for
+COMPOUND_COUNT = 2    # a compound stands for two words of the query
+MOST_SLIPS = 3        # words of a query that are looked up by their spelling
+PRIOR_NOTES = 50      # added to the store by `ideal_score`, so that a small one knows rare words
+LABELS = "=#!"        # what a term that is no word begins with: a fingerprint, a tag, a conflict
+ROUNDING = 1 + 1e-9   # covers that bounds are sums in another order than scores
 
 
-class _Base:
-    """A dumped index, read where it lies; it never changes.
+class TermPostings(NamedTuple):
+    """The notes that have one term."""
+    size: int                         # how many notes
+    most: int                         # no note has it more often
+    docs: Sequence[int]               # document numbers, ascending, each once
+    repeats: Mapping[int, int]        # document -> how often, where that is more than once
 
-    Parts behind the head: u32 hashes of the T terms, ascending, and whose they are; T + 1 offsets
-    each of names, documents and pairs (document, tf > 1); documents; pairs; tokens note by note;
-    names in UTF-8; JSON [k1, b, keys, lengths], oldest note first.
+
+class Postings(Protocol):
+    """Where an index keeps its lists: `MemoryPostings` here, tables of a database elsewhere.
+
+    A document is a number; a note added later has a higher one. Keys are the notes' own names.
     """
 
-    terms, hashes = 0, _NONE
+    def __len__(self) -> int: ...
 
-    def read(self, buffer: bytes | memoryview) -> list:
-        """Check *buffer* and take its parts; return the last."""
-        view = memoryview(buffer).cast("B")
-        magic, crc, *sizes = _HEAD.unpack(bytes(view[:_HEAD.size]).ljust(_HEAD.size))
-        ends = [*accumulate(sizes, initial=_HEAD.size)]
-        if magic != _BM25_MAGIC or ends[-1] != len(view) or zlib.crc32(view[12:]) != crc:
-            raise DamagedData("keyword index: of another version, or damaged; build it again")
-        *parts, self._names, facts = [view[a:b] for a, b in zip(ends, ends[1:])]
-        (self.hashes, self._hashed, self._name_at, self._doc_at, self._pair_at,
-         self._docs, self._pairs, self._tokens) = (part.cast("I") for part in parts)
-        self.terms, facts = len(self.hashes), json.loads(bytes(facts))
-        self._token_at = [*accumulate(facts[3], initial=0)]
-        return facts
+    def total_length(self) -> int:
+        """Return the terms of all notes together, repeats counted."""
 
-    def find(self, term: str) -> int | None:
-        name = term.encode(*_UTF8)
-        wanted = _hash(name)
-        for at in range(bisect_left(self.hashes, wanted), self.terms):
-            if self.hashes[at] != wanted:
-                return None
-            if self.name(self._hashed[at]) == name:
-                return self._hashed[at]
-        return None
+    def shortest(self) -> int:
+        """Return a length that no note falls below."""
 
-    def name(self, term: int) -> bytes:
-        return self._names[self._name_at[term]:self._name_at[term + 1]].tobytes()
+    def lengths(self) -> Sequence[int]:
+        """Return the length of each document by its number."""
 
-    def docs(self, term: int) -> array[int]:
-        return self._slice(self._docs, self._doc_at, term)
+    def lists(self, terms: Iterable[str]) -> Mapping[str, TermPostings]:
+        """Return the postings of those of *terms* that a note has."""
 
-    def pairs(self, term: int) -> array[int]:
-        return self._slice(self._pairs, self._pair_at, term) if term < self.terms else array("I")
+    def terms_containing(self, pieces: Sequence[str]) -> list[str]:
+        """Return each term in which one of *pieces* stands."""
 
-    def tokens(self, doc: int) -> array[int]:
-        return self._slice(self._tokens, self._token_at, doc)
+    def keys(self, docs: Iterable[int]) -> dict[int, str]:
+        """Return the keys of those documents that there are."""
 
-    @staticmethod
-    def _slice(values: memoryview, offsets: Sequence[int], at: int) -> array[int]:
-        return array("I", values[offsets[at]:offsets[at + 1]].tobytes())
+    def docs(self, keys: Iterable[str]) -> dict[str, int]:
+        """Return the documents of those keys that there are."""
 
 
-def _hash(name: bytes) -> int:
-    return zlib.crc32(name) >> 2             # 30 bits: an int of one digit sorts twice as fast
+class MemoryPostings:
+    """Postings in memory, saved as one file and read from it where they lie.
 
-
-class BM25Index:
-    """Okapi BM25 over short notes, in memory, changed in place and saved as one flat buffer.
-
-    A note added later is newer and wins ties.  *tokenize* must stay the same function for an
-    index and all that it dumps; *narrow* picks the terms of a query that count.  With *spelling*
-    a word of the query that no note has stands for the commonest one that is a slip away.  6 to
-    9 KB of memory a note of 120 characters.  Not for threads.
+    Sections of the file (`pack_sections`), numbers as u32 in this machine's byte order:
+        keys      JSON array, oldest first
+        lengths   terms of each document
+        terms     UTF-8, ascending, one a line
+        starts    where the documents of each term begin in `docs`; the end of the last
+        docs      documents, term by term
+        places    where the repeats of each term begin in `repeats`; the end of the last
+        repeats   document, count, document, count, …
+        bounds    where the terms of each document begin in `terms_of`; the end of the last
+        terms_of  numbers of the terms, document by document
+    Keys, lengths and terms are read at once; a list is cut out when it is asked for.
     """
+    KIND = "keyword index 1"
 
-    def __init__(self, k1: float = 1.5, b: float = 0.75,
-                 tokenize: Callable[[str], list[str]] = tokenize_terms, *,
-                 narrow: Callable[[list[str]], list[str]] = list, spelling: bool = False) -> None:
-        self.k1, self.b, self._tokenize, self._narrow = k1, b, tokenize, narrow
-        self._spelling = spelling
-        self._docs: dict[str, int] = {}          # key -> document number, oldest first
-        self._keys: list[str] = []               # document number -> key; numbers only grow
+    def __init__(self) -> None:
+        self._keys: list[str | None] = []          # document -> key, None where it was removed
+        self._docs: dict[str, int] = {}            # key -> document, oldest first
         self._lengths = array("I")
-        self._total = 0                          # sum of the lengths of the living
-        self._shortest = 1 << 32                 # no living note is shorter; may lag behind
-        self._base = _Base()                     # its terms are the numbers below base.terms
-        self._numbers: dict[str, int] = {}       # term of a note added here -> its number
-        self._tokens: dict[int, array[int]] = {}       # document added here -> term numbers
-        # Term number -> documents, ascending.  A lone one is an int (most terms occur once, an
-        # array costs 100 bytes more); None is not read from the base yet.
-        self._lists: list[array[int] | int | None] = []
-        self._more: dict[int, array[int]] = {}   # term number -> document, tf, ... for tf > 1
-        # (Term number, n up to 3) -> the documents that have it n times or more, as bits; kept of
-        # long lists that a search has read, followed by add and remove.
-        self._rows: dict[tuple[int, int], bytearray] = {}
-        self._most: dict[int, int] = {}          # term number -> no document has it more often
-        self._short: dict[int, int] = {}         # length -> the documents that may be as short
+        self._total_length = 0
+        self._shortest = 1 << 32
+        # What was added or changed since the file was read:
+        self._lists: dict[str, array[int]] = {}
+        self._repeats: dict[str, dict[int, int]] = {}
+        self._terms_of: dict[int, tuple[str, ...]] = {}
+        # The file:
+        self._saved_terms: list[str] = []
+        self._starts = self._saved_docs = array("I")
+        self._places = self._saved_repeats = array("I")
+        self._bounds = self._saved_terms_of = array("I")
 
     def __len__(self) -> int:
         return len(self._docs)
@@ -3931,386 +3480,571 @@ class BM25Index:
     def __contains__(self, key: object) -> bool:
         return key in self._docs
 
-    def frequency(self, term: str) -> int:
-        """In how many notes *term*, spelled as the tokenizer spells it, occurs (its df)."""
-        number = self._number(term)
-        return 0 if number is None else len(self._list(number))
+    def total_length(self) -> int:
+        return self._total_length
 
-    def add(self, key: str, text: str) -> None:
-        """Index *text* under *key*, replacing what was there; the cost follows the text alone."""
-        terms = self._tokenize(text)
-        self.remove(key)
-        doc, numbers, lists, tokens = len(self._keys), self._numbers, self._lists, array("I")
+    def shortest(self) -> int:
+        return self._shortest
+
+    def lengths(self) -> Sequence[int]:
+        return self._lengths
+
+    def keys(self, docs: Iterable[int]) -> dict[int, str]:
+        found = {}
+        for doc in docs:
+            if 0 <= doc < len(self._keys) and self._keys[doc] is not None:
+                found[doc] = self._keys[doc]
+        return found
+
+    def docs(self, keys: Iterable[str]) -> dict[str, int]:
+        return {key: self._docs[key] for key in keys if key in self._docs}
+
+    def lists(self, terms: Iterable[str]) -> dict[str, TermPostings]:
+        found = {}
         for term in terms:
-            number = numbers.get(term)
-            if number is None and (number := self._number(term)) is None:
-                number = numbers[term] = len(lists)
-                lists.append(_NONE)
-            tokens.append(number)
-        for number, tf in Counter(tokens).items():
-            if lists[number] is _NONE:
-                lists[number] = doc
-            else:
-                self._list(number).append(doc)
-            if tf > 1:
-                self._pairs(number).extend((doc, tf))
-            self._flip(number, doc, tf)
-        self._docs[key] = doc
-        self._keys.append(key)
-        self._tokens[doc] = tokens
-        self._lengths.append(len(tokens))
-        self._total += len(tokens)
-        self._shortest = min(self._shortest, len(tokens))
+            docs = self._docs_of(term)
+            if docs:
+                repeats = self._repeats_of(term)
+                most = max(repeats.values(), default=1)
+                found[term] = TermPostings(len(docs), most, docs, repeats)
+        return found
 
-    def remove(self, key: str) -> bool:
-        """Forget *key*, exactly: df, N and the mean follow.  False when it was not there."""
-        doc = self._docs.pop(key, None)
-        if doc is None:
-            return False
-        tokens = self._tokens_of(doc)
-        self._tokens.pop(doc, None)          # one of the base stays there until the next dump
-        self._total -= len(tokens)
-        for number, tf in Counter(tokens).items():
-            docs = self._list(number)
-            if len(docs) == 1:
-                self._lists[number] = _NONE
+    def terms_containing(self, pieces: Sequence[str]) -> list[str]:
+        found = dict.fromkeys(term for term in itertools.chain(self._saved_terms, self._lists)
+                              if any(piece in term for piece in pieces))
+        return [term for term in found if term[0] not in LABELS and self._docs_of(term)]
+
+    # -- changing -----------------------------------------------------------
+
+    def add(self, key: str, terms: Sequence[str], labels: Iterable[str] = ()) -> None:
+        """Add a note, or replace it; *labels* are terms that do not count in its length.
+
+        A note whose words stay the same keeps its number.
+        """
+        counts = Counter(terms)
+        doc = self._docs.get(key)
+        if doc is not None:
+            if self._word_counts(doc) == counts:
+                self._set_labels(doc, labels)
+                return
+            self.remove(key)
+        doc = len(self._keys)
+        self._keys.append(key)
+        self._docs[key] = doc
+        self._lengths.append(len(terms))
+        self._total_length += len(terms)
+        self._shortest = min(self._shortest, len(terms))
+        counts.update(labels)
+        lists = self._lists
+        for term, count in counts.items():
+            docs = lists.get(term)
+            if docs is None:
+                docs = lists[term] = self._docs_of(term)
+            docs.append(doc)
+            if count > 1:
+                self._own_repeats(term)[doc] = count
+        self._terms_of[doc] = tuple(counts)
+
+    def _word_counts(self, doc: int) -> dict[str, int]:
+        return {term: self._repeats_of(term).get(doc, 1) for term in self._terms_in(doc)
+                if term[0] not in LABELS}
+
+    def _set_labels(self, doc: int, labels: Iterable[str]) -> None:
+        terms = self._terms_in(doc)
+        words = [term for term in terms if term[0] not in LABELS]
+        known = {term for term in terms if term[0] in LABELS}
+        wanted = set(labels)
+        for label in known ^ wanted:
+            docs = self._lists[label] = self._docs_of(label)
+            if label in wanted:
+                docs.insert(bisect_left(docs, doc), doc)
             else:
                 del docs[bisect_left(docs, doc)]
-            if tf > 1:
-                pairs = self._pairs(number)
-                at = 2 * bisect_left(pairs[::2], doc)
-                del pairs[at:at + 2]
-            self._flip(number, doc, tf)
-        return True
+        self._terms_of[doc] = (*words, *wanted)
 
-    def _flip(self, number: int, doc: int, tf: int) -> None:
-        """Let what is kept of a term follow its lists."""
-        if number in self._most:
-            self._most[number] = max(tf, self._most[number])
-        for times in range(1, min(tf, 3) + 1):
-            if row := self._rows.get((number, times)):
-                row.extend(bytes(max(0, doc // 8 + 1 - len(row))))
-                row[doc >> 3] ^= 1 << (doc & 7)
+    def remove(self, key: str) -> None:
+        """Take a note out of every list."""
+        doc = self._docs.pop(key)
+        self._keys[doc] = None
+        self._total_length -= self._lengths[doc]
+        for term in self._terms_in(doc):
+            docs = self._lists[term] = self._docs_of(term)
+            del docs[bisect_left(docs, doc)]
+            if doc in self._repeats_of(term):
+                del self._own_repeats(term)[doc]
+        self._terms_of.pop(doc, None)
 
-    def row(self, number: int, times: int = 1) -> bytearray:
-        """The documents that have a term at least so many *times*, up to 3, as bits."""
-        row = self._rows.get((number, times))
-        if row is None:
-            docs = self._list(number) if times == 1 else _repeated(self._pairs(number), times)
-            row = _row_of(docs, len(self._keys))
-            if len(docs) >= _LONG:
-                self._rows[number, times] = row
-                if len(self._rows) * len(row) > _ROW_BYTES:
-                    del self._rows[next(iter(self._rows))]
-        row.extend(bytes(max(0, len(self._keys) // 8 + 1 - len(row))))
+    def _terms_in(self, doc: int) -> Sequence[str]:
+        if doc in self._terms_of:
+            return self._terms_of[doc]
+        numbers = self._saved_terms_of[self._bounds[doc]:self._bounds[doc + 1]]
+        return [self._saved_terms[number] for number in numbers]
+
+    def _own_repeats(self, term: str) -> dict[int, int]:
+        """Return the repeats of a term as a mapping that may be changed."""
+        repeats = self._repeats.get(term)
+        if repeats is None:
+            repeats = self._repeats[term] = self._repeats_of(term)
+        return repeats
+
+    def _docs_of(self, term: str) -> array[int]:
+        docs = self._lists.get(term)
+        if docs is None:
+            docs = array("I")
+            at = self._saved_place(term)
+            if at is not None:
+                docs.frombytes(self._saved_docs[self._starts[at]:self._starts[at + 1]].tobytes())
+        return docs
+
+    def _repeats_of(self, term: str) -> dict[int, int]:
+        repeats = self._repeats.get(term)
+        if repeats is not None:
+            return repeats
+        at = self._saved_place(term)
+        if at is None:
+            return {}
+        pairs = iter(self._saved_repeats[self._places[at]:self._places[at + 1]])
+        return dict(zip(pairs, pairs))
+
+    def _saved_place(self, term: str) -> int | None:
+        """Return the number of a term of the file, None where it has none."""
+        at = bisect_left(self._saved_terms, term)
+        if at < len(self._saved_terms) and self._saved_terms[at] == term:
+            return at
+        return None
+
+    # -- file ---------------------------------------------------------------
+
+    def dump(self) -> bytes:
+        """Return the file; nothing of a removed note is in it. Documents are numbered anew."""
+        numbers = {doc: number for number, doc in enumerate(self._docs.values())}
+        is_gapless = len(numbers) == len(self._keys)
+        names: list[str] = []
+        all_docs, starts = array("I"), array("I", [0])
+        all_repeats, places = array("I"), array("I", [0])
+        terms_of: list[array[int]] = [array("I") for _ in numbers]
+        for term in sorted({*self._lists, *self._saved_terms}):
+            docs = self._docs_of(term)
+            if not docs:
+                continue
+            if not is_gapless:
+                docs = array("I", map(numbers.__getitem__, docs))
+            for doc in docs:
+                terms_of[doc].append(len(names))
+            names.append(term)
+            all_docs += docs
+            starts.append(len(all_docs))
+            for doc, count in self._repeats_of(term).items():
+                all_repeats.append(numbers[doc])
+                all_repeats.append(count)
+            places.append(len(all_repeats))
+        bounds = array("I", accumulate(map(len, terms_of), initial=0))
+        lengths = array("I", map(self._lengths.__getitem__, numbers))
+        return pack_sections(
+            self.KIND, json.dumps([*self._docs]).encode(), lengths.tobytes(),
+            "\n".join(names).encode(*_UTF8), starts.tobytes(), all_docs.tobytes(),
+            places.tobytes(), all_repeats.tobytes(), bounds.tobytes(), b"".join(terms_of))
+
+    @classmethod
+    def load(cls, buffer: bytes | memoryview) -> MemoryPostings:
+        """Open what `dump` wrote, in place; DamagedData for another version or a changed byte.
+
+        The buffer (bytes, or a map of the file) must outlive the postings.
+        """
+        keys, lengths, terms, *lists = unpack_sections(buffer, cls.KIND, 9)
+        postings = cls()
+        postings._keys = json.loads(bytes(keys))
+        postings._docs = dict(zip(postings._keys, itertools.count()))
+        postings._lengths.frombytes(lengths.tobytes())
+        postings._total_length = sum(postings._lengths)
+        postings._shortest = min(postings._lengths, default=1 << 32)
+        text = bytes(terms).decode(*_UTF8)
+        postings._saved_terms = text.split("\n") if text else []
+        (postings._starts, postings._saved_docs, postings._places, postings._saved_repeats,
+         postings._bounds, postings._saved_terms_of) = [part.cast("I") for part in lists]
+        return postings
+
+
+_UTF8 = "utf-8", "surrogatepass"
+
+
+class QueryTerm(NamedTuple):
+    """One term of a query: what it counts, and who has it."""
+    term: str
+    weight: float
+    postings: TermPostings
+
+
+class Saturation(dict[int, "SaturationByLength"]):
+    """table[tf][length]: what a term found *tf* times in a note of this length counts of its idf.
+
+    tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / mean length)), worked out when first asked.
+    """
+
+    def __init__(self, k1: float, b: float, mean_length: float) -> None:
+        super().__init__()
+        self.k1 = k1
+        self.b = b
+        self.mean_length = mean_length
+
+    def __missing__(self, tf: int) -> SaturationByLength:
+        row = self[tf] = SaturationByLength(tf, self)
         return row
 
-    def has(self, number: int, doc: int) -> bool:
-        """Whether a document has a term."""
-        return _place(self._list(number), doc) >= 0
 
-    def most(self, number: int) -> int:
-        """No document has the term more often."""
-        if number not in self._most:
-            self._most[number] = max(self._pairs(number)[1::2], default=1)
-        return self._most[number]
+class SaturationByLength(dict[int, float]):
+    """One row of a Saturation."""
 
-    def short(self, length: int, *, make: bool) -> int:
-        """The documents that may have at most *length* terms, as bits; -1, that is all of them,
-        where these bits are not kept from an earlier search and are not to be made.
+    def __init__(self, tf: int, table: Saturation) -> None:
+        super().__init__()
+        self.tf = tf
+        self.table = table
 
-        They are kept for about five lengths, from half the mean to twice the mean.
+    def __missing__(self, length: int) -> float:
+        table, tf = self.table, self.tf
+        norm = table.k1 * (1 - table.b + table.b * length / table.mean_length)
+        part = self[length] = tf * (table.k1 + 1) / (tf + norm)
+        return part
+
+
+class BM25Index:
+    """Okapi BM25 over short notes: finds the best of a query, exactly, ties to the newer.
+
+    *tokenize* must stay the same function for an index and all that it saved; *select* picks the
+    terms of a query that count. With *spelling* a word of the query that no note has stands for
+    the commonest one that is a slip away. *postings* is where the lists are kept, in memory
+    where it is left out. Not for threads.
+    """
+
+    def __init__(self, k1: float = 1.5, b: float = 0.75,
+                 tokenize: Callable[[str], list[str]] = tokenize_terms, *,
+                 select: Callable[[list[str]], list[str]] = list, spelling: bool = False,
+                 postings: Postings | None = None) -> None:
+        self.k1 = k1
+        self.b = b
+        self.tokenize = tokenize
+        self.select = select
+        self.spelling = spelling
+        self.postings: Any = MemoryPostings() if postings is None else postings
+        self._table: Saturation | None = None
+
+    @classmethod
+    def load(cls, buffer: bytes | memoryview, *settings: Any, **more: Any) -> BM25Index:
+        """Open what `dump` wrote, with the settings that it was made with."""
+        return cls(*settings, postings=MemoryPostings.load(buffer), **more)
+
+    def dump(self) -> bytes:
+        """Return the postings as the bytes of a file."""
+        return self.postings.dump()
+
+    def __len__(self) -> int:
+        return len(self.postings)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.postings
+
+    def add(self, key: str, text: str, labels: Iterable[str] = ()) -> None:
+        """Index *text* under *key*, replacing what was there; *labels* are terms of other kinds.
+
+        A note whose words stay the same stays where it is among the others; else it is new.
         """
-        grade = max(_grade(max(1, length)), _grade(int(self._total / len(self) / 2) or 1)) + 1
-        grade += -grade % 3
-        if grade not in self._short and make:
-            while len(self._short) > 7:
-                del self._short[next(iter(self._short))]
-            self._short[grade] = _short_of(self._lengths, _least(grade)) | -1 << len(self._lengths)
-        return self._short.get(grade, -1)
+        self.postings.add(key, self.tokenize(text), labels)
 
-    def counts(self, number: int, docs: Iterable[int]) -> list[int]:
-        """How often some documents have a term that each has more than once."""
-        pairs = self._pairs(number)
-        several = pairs[::2]
-        return [pairs[2 * bisect_left(several, doc) + 1] for doc in docs]
+    def remove(self, key: str) -> bool:
+        """Remove *key* from every list: df, N and the mean follow. False: it was not there."""
+        if key not in self.postings:
+            return False
+        self.postings.remove(key)
+        return True
+
+    def frequency(self, term: str) -> int:
+        """Return in how many notes *term*, spelled as the tokenizer spells it, occurs (its df)."""
+        found = self.postings.lists([term])
+        return found[term].size if found else 0
+
+    # -- the best of a query ------------------------------------------------
 
     def search(self, query: str, k: int | None = None, *,
                accept: Callable[[str], bool] | None = None,
                boost: Mapping[str, float] | None = None,
                rarest: int | None = None) -> list[tuple[str, float]]:
-        """The *k* best (key, score), best first, scores > 0, ties to the newer; None means all.
+        """Return the *k* best (key, score), best first, scores > 0, ties to the newer.
 
-        A term repeated in the query counts each time.  *accept* drops the keys it refuses, asked
-        at most once a key.  *boost* multiplies the scores of its keys, by 1 or more, before they
-        are ranked.  *k* changes no answer: it cuts the list, and spares most notes their exact
-        score (100,000 notes: 5 ms for ten, 120 ms for all). *rarest* asks only for so many
-        terms of the query, those that the fewest notes have, spelled as they are: cheap for a
-        long text.
+        *k* None means all. A term repeated in the query counts each time. *accept* drops the
+        keys it refuses. *boost* multiplies the scores of its keys, by 1 or more, before they are
+        ranked. *rarest* as in `query_terms`.
         """
         if boost and min(boost.values()) < 1:
             raise UsageError("search: a boost is below 1; give factors of 1 or more")
-        terms = self._weigh(query, literal=rarest is not None)
-        if not terms or (k is not None and k < 1):
+        docs = self.postings.docs(boost) if boost else {}
+        factors = {doc: boost[key] for key, doc in docs.items()}
+        terms = self.query_terms(query, rarest=rarest)
+        return self.search_terms(terms, k, accept=accept, factors=factors)
+
+    def search_terms(self, terms: Sequence[QueryTerm], k: int | None, *,
+                     accept: Callable[[str], bool] | None = None,
+                     factors: Mapping[int, float] | None = None) -> list[tuple[str, float]]:
+        """Do what `search` does, for terms that are weighed already and boosts by document."""
+        if not terms or k is not None and k < 1:
             return []
-        if rarest is not None:
-            terms = sorted(terms, key=lambda term: len(term.docs))[:rarest]
-        find = self._finder(self, terms, accept, boost or {})
-        found = find.all() if k is None else find.best(k)
-        return [(self._keys[doc], score) for score, doc in sorted(found, reverse=True)]
+        factors = factors or {}
+        is_accepted = functools.cache(accept) if accept else None
+        depth = k
+        while True:
+            if depth is None:
+                found = self._all(terms, factors)
+            else:
+                found = self._best(terms, depth, factors)
+            keys = self.postings.keys(doc for _, doc in found)
+            ranked = [(keys[doc], score) for score, doc in found
+                      if doc in keys and (is_accepted is None or is_accepted(keys[doc]))]
+            if depth is None or len(ranked) >= k or len(found) < depth:
+                return ranked[:k]
+            depth = depth * 8 if depth < 1_000 else None      # too many were refused
 
-    def in_context(self, query: str, found: Sequence[tuple[str, float]], *,
-                   source: Callable[[str], object], neighbours: float, share: float,
-                   speaker: float, scale: float = 1.0) -> list[tuple[str, float]]:
-        """Rank again what was *found*, by what stands beside each note; best first.
+    def _all(self, terms: Sequence[QueryTerm],
+             factors: Mapping[int, float]) -> list[tuple[float, int]]:
+        """Return every (score, document), best first: the plain loop that `_best` equals."""
+        scores: dict[int, float] = {}
+        for term in terms:
+            self._add_up(scores, term)
+        rows = [(score * factors.get(doc, 1.0), doc) for doc, score in scores.items()]
+        rows.sort(reverse=True)
+        return rows
 
-        *scale* is what a keyword score counts where the scores of *found* are others, such as
-        those of a fusion. A note gets *neighbours* x (1, 2/3, 1/3) of the scores one, two and
-        three places away in its *source* (None: it stands alone), and may be found by them only.
-        One that begins with a name that is in the query, or that the user says where the query
-        says "I", counts 1 + *speaker* times.  Then each gets its source's part, the best being
-        worth *share* x the best score.  A source has what its notes bring together: of each term
-        the largest part, half of the second, a quarter of the third. Where no note has a source,
-        none has a part to get.
+    def _best(self, terms: Sequence[QueryTerm], k: int,
+              factors: Mapping[int, float]) -> list[tuple[float, int]]:
+        """Return the *k* best (score, document), best first.
+
+        MaxScore (Turtle and Flood, 1995), a term at a time: the terms that can bring most are
+        added up first. Once what is left can lift no other note among the best, only the notes
+        already met are looked up in the longer lists. The few that remain are scored exactly.
         """
-        own = {self._docs[key]: score for key, score in found if score > 0}
-        if not own:
-            return list(found)
-        where: dict[int, object] = {}
-        for doc in own:
-            where[doc] = mine = source(self._keys[doc])
-            for other in range(doc - 3, doc + 4) if mine is not None else ():
-                if other not in where and self._is_alive(other) and source(
-                        self._keys[other]) == mine:
-                    where[other] = mine
-        numbers = map(self._number, _labels(tokenize_terms(query)))
-        said = [number for number in numbers if number is not None]
-        parts: dict[int, list[float]] = {}
-        if not any(mine is not None for mine in where.values()):
-            neighbours = share = 0.0
-        else:
-            parts = self._finder(self, self._weigh(query), None, {}).parts_of(where)
-            own = {**{doc: sum(row) * scale for doc, row in parts.items()}, **own}
-        groups: dict[object, list[list[float]]] = {}
-        total: dict[int, float] = {}
-        for doc, score in own.items():
-            mine = where[doc]
-            for away in (-3, -2, -1, 1, 2, 3) if mine is not None else ():
-                if where.get(doc + away) == mine:
-                    score += neighbours * (4 - abs(away)) / 3 * own[doc + away]
-            total[doc] = score * (1 + speaker * any(self.has(number, doc) for number in said))
-            groups.setdefault(mine or doc, []).append(parts.get(doc, [0.0]))
-        sums = {name: sum(rows[0] if len(rows) == 1 else map(_together, zip(*rows)))
-                for name, rows in groups.items()}
-        most = max(sums.values())
-        part = share * max(total.values()) / most if most else 0.0
-        ranked = [(score + part * sums[where[doc] or doc], doc) for doc, score in total.items()]
-        rest = [row for row in found if row[1] <= 0 and self._docs[row[0]] not in total]
-        return [(self._keys[doc], score) for score, doc in sorted(ranked, reverse=True)] + rest
+        table, shortest = self._saturation(), self.postings.shortest()
+        bounds = [term.weight * table[term.postings.most][shortest] for term in terms]
+        waiting = sorted(range(len(terms)), key=bounds.__getitem__, reverse=True)
+        top_factor = max(factors.values(), default=1.0) * ROUNDING
+        left = sum(bounds)                         # what the waiting terms add at most
+        least = 0.0                                # the k-th best scores this, or more
+        scores: dict[int, float] = {}
+        while waiting and left * top_factor >= least:
+            at = waiting.pop(0)
+            left -= bounds[at]
+            self._add_up(scores, terms[at])
+            if left * top_factor < max(scores.values()):
+                least = _kth_score(scores, k)
+        for doc in factors.keys() & scores.keys():
+            scores[doc] *= factors[doc]
+        for at in waiting:
+            scores = _reaching(least - left * top_factor, scores)
+            left -= bounds[at]
+            self._add_to_known(scores, terms[at], factors)
+        scores = _reaching(_kth_score(scores, k) / ROUNDING, scores)
+        exact = [(sum(parts) * factors.get(doc, 1.0), doc)
+                 for doc, parts in self.parts(terms, scores).items()]
+        return heapq.nlargest(k, exact)
 
-    def ceiling(self, query: str) -> float:
-        """The score of a note that holds every term of *query* once and is of mean length.
+    def _saturation(self) -> Saturation:
+        """Return the table of what a term counts; it is kept until the mean length changes."""
+        mean_length = self.postings.total_length() / max(1, len(self.postings))
+        if self._table is None or self._table.mean_length != mean_length:
+            self._table = Saturation(self.k1, self.b, mean_length or 1.0)
+        return self._table
 
-        A word that no note has counts as the rarest would. Fifty notes without any of the terms
-        are thought to be there as well: in a store of three, every word is common.
-        """
-        held = self._weigh(query)
-        terms = Counter(self._narrow(self._tokenize(query)))
-        lost = [SINGLE_WEIGHT if len(term) == 1 and term >= _GRAM[0] else 1.0
-                for term in terms if not self.frequency(term)]
-        many = len(self) + _PRIOR
-        found = sum(_idf(many, len(term.docs)) for term in held)
-        share = (found + sum(lost) * _idf(many, 0)) / found if found else 1.0
-        return share * sum(term.weight for term in held)
+    def _add_up(self, scores: dict[int, float], term: QueryTerm) -> None:
+        """Add what a term counts to the score of every note that has it."""
+        lengths, table = self.postings.lengths(), self._saturation()
+        once, weight, get = table[1], term.weight, scores.get
+        repeats = term.postings.repeats
+        before = {doc: get(doc, 0.0) for doc in repeats}
+        for doc in term.postings.docs:
+            scores[doc] = get(doc, 0.0) + weight * once[lengths[doc]]
+        for doc, tf in repeats.items():
+            scores[doc] = before[doc] + weight * table[tf][lengths[doc]]
 
-    def _is_alive(self, doc: int) -> bool:
-        return 0 <= doc < len(self._keys) and self._docs.get(self._keys[doc]) == doc
+    def _add_to_known(self, scores: dict[int, float], term: QueryTerm,
+                      factors: Mapping[int, float]) -> None:
+        """Add what a term counts to the notes that are in *scores* already."""
+        lengths, table = self.postings.lengths(), self._saturation()
+        repeats = term.postings.repeats
+        for doc in _common(term.postings.docs, scores.keys()):
+            part = table[repeats.get(doc, 1)][lengths[doc]]
+            scores[doc] += term.weight * part * factors.get(doc, 1.0)
 
-    def _weigh(self, query: str, *, literal: bool = False) -> list[_Term]:
-        """What is known of each term of the query, in its order; absent ones are left out.
-
-        *literal* looks up no other spelling of a word.
-        """
-        is_lenient = self._spelling and not literal
-        found, slips = [], _MOST_SLIPS * is_lenient
-        terms = Counter(self._narrow(self._tokenize(query)))
-        others = self._compounds(query) - terms.keys() if is_lenient else ()
-        for term, count in (*terms.items(), *((other, 2) for other in sorted(others))):
-            number, share = self._number(term), 1.0
-            if slips and _may_slip(term) and not self.frequency(term):
-                number, share, slips = self._slip(term), _SLIP_WEIGHT, slips - 1
-            docs = _NONE if number is None else self._list(number)
-            if docs:
-                weight = _idf(len(self), len(docs)) * count * share
-                if len(term) == 1 and term >= _GRAM[0]:
-                    weight *= SINGLE_WEIGHT
-                found.append(_Term(number, weight, docs, self._pairs(number)))
+    def parts(self, terms: Sequence[QueryTerm],
+              docs: Iterable[int]) -> dict[int, list[float]]:
+        """Return what each term adds to the score of some documents, 0 where one lacks it."""
+        found = {doc: [0.0] * len(terms) for doc in docs}
+        lengths, table = self.postings.lengths(), self._saturation()
+        for at, term in enumerate(terms):
+            repeats = term.postings.repeats
+            for doc in _common(term.postings.docs, found.keys()):
+                found[doc][at] = term.weight * table[repeats.get(doc, 1)][lengths[doc]]
         return found
 
-    def _compounds(self, query: str) -> set[str]:
-        """Known terms that are two words of *query* written as one, and count as two: time zone.
+    # -- the terms of a query -----------------------------------------------
+
+    def query_terms(self, query: str, *, rarest: int | None = None) -> list[QueryTerm]:
+        """Return each term of the query that counts, in its order; what no note has is left out.
+
+        With `spelling` a word that no note has gives the commonest one a slip away, and two words
+        that the notes write as one give that compound. *rarest* takes only so many terms, those
+        that the fewest notes have, spelled as they are: cheap for a long text.
+        """
+        counts = Counter(self.select(self.tokenize(query)))
+        lists = self.postings.lists(counts)
+        if rarest is not None:
+            few = sorted(lists, key=lambda term: lists[term].size)[:rarest]
+            return [self._weighed(term, counts[term], lists[term]) for term in few]
+        found = []
+        slips_left = MOST_SLIPS if self.spelling else 0
+        for term, count in counts.items():
+            weight = float(count)
+            postings = lists.get(term)
+            if postings is None and slips_left and _may_slip(term):
+                slips_left -= 1
+                postings = self._commonest_slip(term)
+                weight *= SLIP_WEIGHT
+            if postings is not None:
+                found.append(self._weighed(term, weight, postings))
+        if self.spelling:
+            compounds = self._compounds(query)
+            for term in sorted(compounds.keys() - counts.keys()):
+                found.append(self._weighed(term, COMPOUND_COUNT, compounds[term]))
+        return found
+
+    def _weighed(self, term: str, count: float, postings: TermPostings) -> QueryTerm:
+        weight = idf(len(self), postings.size) * count
+        if is_single_gram(term):
+            weight *= SINGLE_WEIGHT
+        return QueryTerm(term, weight, postings)
+
+    def _commonest_slip(self, term: str) -> TermPostings | None:
+        """Return the lists of the commonest term one letter away, or with two letters swapped.
+
+        The first letter is taken to be right. Some 500 look-ups for a word of eight letters.
+        """
+        lists = self.postings.lists(_slips(term))
+        best = max(lists, key=lambda other: (lists[other].size, other), default=None)
+        return None if best is None else lists[best]
+
+    def _compounds(self, query: str) -> Mapping[str, TermPostings]:
+        """Return the terms that are two words of *query* written as one: time zone, timezone.
 
         Two words beside each other, in their order; any two in any order where no note has one
         of them. Of the first eight words from three letters on; a German s may join them.
         """
-        words = [word for word in self._narrow(tokenize_terms(query))
-                 if 3 <= len(word) <= 32 and word.isalpha() and word < _GRAM[0]][:8]
-        spelled = [self._tokenize(word)[-1] for word in words]
-        self._hold(spelled)
-        lost = [not self.frequency(term) for term in spelled]
-        made = {self._tokenize(words[i] + joint + words[j])[-1]
-                for i in range(len(words)) for j in range(len(words)) for joint in ("", "s")
-                if i != j and (j == i + 1 or lost[i] or lost[j])}
-        self._hold(made)
-        return {term for term in made if self.frequency(term)}
+        words = [word for word in self.select(tokenize_terms(query))
+                 if 3 <= len(word) <= 32 and word.isalpha() and not is_gram(word)][:8]
+        spelled = [self.tokenize(word)[-1] for word in words]
+        known = self.postings.lists(spelled)
+        made = set()
+        for i, first in enumerate(words):
+            for j, second in enumerate(words):
+                is_lost = spelled[i] not in known or spelled[j] not in known
+                if i != j and (j == i + 1 or is_lost):
+                    made.add(self.tokenize(first + second)[-1])
+                    made.add(self.tokenize(f"{first}s{second}")[-1])
+        return self.postings.lists(sorted(made))
 
-    def _hold(self, terms: Iterable[str]) -> None:
-        """Look terms up at once; for an index whose lists lie elsewhere."""
+    def ideal_score(self, query: str) -> float:
+        """Return the score of a note that holds every term of *query* once, of mean length.
 
-    def _slip(self, term: str) -> int | None:
-        """The commonest term that differs from *term* by one letter, or by two swapped.
-
-        The first letter is taken to be right. Some 500 look-ups for a word of eight letters.
+        A word that no note has counts as the rarest would. Fifty notes without any of the terms
+        are thought to be there as well: in a store of three, every word is common.
         """
-        found = [(self.frequency(other), other) for other in _slips(term)]
-        best = max(found, key=lambda row: (row[0], row[1]))
-        return self._number(best[1]) if best[0] else None
+        held = self.query_terms(query)
+        terms = dict.fromkeys(self.select(self.tokenize(query)))
+        known = self.postings.lists(terms)
+        lost = sum(SINGLE_WEIGHT if is_single_gram(term) else 1.0
+                   for term in terms if term not in known)
+        notes = len(self) + PRIOR_NOTES
+        found = sum(idf(notes, term.postings.size) for term in held)
+        share = (found + lost * idf(notes, 0)) / found if found else 1.0
+        return share * sum(term.weight for term in held)
 
-    def _number(self, term: str) -> int | None:
-        number = self._numbers.get(term)
-        if number is None and (number := self._base.find(term)) is not None:
-            self._numbers[term] = number
-        return number
+    # -- other questions about terms ----------------------------------------
 
-    def _list(self, number: int) -> array[int]:
-        docs = self._lists[number]
-        if type(docs) is not array:
-            docs = self._base.docs(number) if docs is None else array("I", (docs,))
-            self._lists[number] = docs
-        return docs
+    def with_all(self, terms: Iterable[str], most: int | None = None) -> list[str]:
+        """Return the keys of the *most* newest notes that have all *terms*, newest first."""
+        wanted = list(dict.fromkeys(terms))
+        lists = self.postings.lists(wanted)
+        if not wanted or len(lists) < len(wanted):
+            return []
+        rarest, *others = sorted(lists.values(), key=lambda each: each.size)
+        docs = set(rarest.docs)
+        for other in others:
+            docs = set(_common(other.docs, docs))
+        newest = sorted(docs, reverse=True)[:most]
+        keys = self.postings.keys(newest)
+        return [keys[doc] for doc in newest if doc in keys]
 
-    def _pairs(self, number: int) -> array[int]:
-        pairs = self._more.get(number)
-        if pairs is None:
-            pairs = self._more[number] = self._base.pairs(number)
-        return pairs
+    def documents_with(self, terms: Iterable[str], docs: Collection[int]) -> set[int]:
+        """Return those of some documents that have one of *terms*."""
+        found: set[int] = set()
+        for postings in self.postings.lists(terms).values():
+            found.update(_common(postings.docs, {*docs}))
+        return found
 
-    def _tokens_of(self, doc: int) -> array[int]:
-        tokens = self._tokens.get(doc)
-        return self._base.tokens(doc) if tokens is None else tokens
+    def containing(self, text: str) -> list[str]:
+        """Return the keys of notes in one of whose words *text* may stand; newest first.
 
-    @classmethod
-    def load(cls, buffer: bytes | memoryview, *,
-             tokenize: Callable[[str], list[str]] = tokenize_terms,
-             narrow: Callable[[list[str]], list[str]] = list,
-             spelling: bool = False) -> BM25Index:
-        """Open what `dump` wrote, in place: bytes, a memoryview, or an mmap kept open meanwhile.
-
-        Reads the checksum, the keys and the lengths now, lists when they are asked for.  A buffer
-        of another version or with any byte changed is DamagedData, a ValueError: build it again.
+        *text* is one word without blanks, normalised. Endings that stemming cuts off do not count.
         """
-        base = _Base()
-        k1, b, keys, lengths = base.read(buffer)
-        index = cls(k1, b, tokenize, narrow=narrow, spelling=spelling)
-        index._base, index._keys, index._lengths = base, keys, array("I", lengths)
-        index._lists = [None] * base.terms
-        index._docs = dict(zip(keys, range(len(keys))))
-        index._total, index._shortest = sum(lengths), min(lengths, default=1 << 32)
-        return index
+        piece = text.translate(UMLAUTS)
+        piece = piece[:-LONGEST_ENDING] if len(piece) > 2 * LONGEST_ENDING else piece
+        docs: set[int] = set()
+        lists = self.postings.lists(self.postings.terms_containing([piece]))
+        for postings in lists.values():
+            docs.update(postings.docs)
+        keys = self.postings.keys(docs)
+        return [keys[doc] for doc in sorted(keys, reverse=True)]
 
-    def dump(self) -> bytes:
-        """The whole index as one buffer for `load`; removed notes and their words are not in it.
+    def similar_terms(self, query: str) -> list[QueryTerm]:
+        """Return the terms of *query* and those that are spelled much like one of its words.
 
-        About 0.5 s and 26 MB for 10,000 notes of 120 characters.
+        Much: they share a third of their letters in threes (Dice). Of the first eight words.
         """
-        base, more = self._base, self._more
-        names = [*map(base.name, range(base.terms)),
-                 *(term.encode(*_UTF8) for term, n in self._numbers.items() if n >= base.terms)]
-        docs, pairs, tokens = array("I"), array("I"), array("I")
-        doc_at, pair_at, kept, rank = array("I", [0]), array("I", [0]), [], [0] * len(names)
-        for number, held in enumerate(self._lists):
-            held = base.docs(number) if held is None else held
-            if held is _NONE:
-                continue
-            docs.append(held) if type(held) is int else docs.extend(held)
-            doc_at.append(len(docs))
-            if number in more or number < base.terms:
-                pairs += more[number] if number in more else base.pairs(number)
-            pair_at.append(len(pairs))
-            rank[number] = len(kept)
-            kept.append(number)
-        for doc in self._docs.values():
-            tokens += self._tokens_of(doc)
-        if len(kept) < len(names):
-            names = [names[number] for number in kept]
-            tokens = array("I", map(rank.__getitem__, tokens))
-        if len(self._docs) < len(self._keys):
-            new = dict(zip(self._docs.values(), range(len(self)))).__getitem__
-            docs = array("I", map(new, docs))
-            pairs[::2] = array("I", map(new, pairs[::2]))
-        return self._packed(names, doc_at, pair_at, docs, pairs, tokens)
-
-    def _packed(self, names: list[bytes], *parts: array[int]) -> bytes:
-        hashes = [*map(_hash, names)]
-        order = array("I", sorted(range(len(names)), key=hashes.__getitem__))
-        facts = [self.k1, self.b, [*self._docs], [self._lengths[d] for d in self._docs.values()]]
-        parts = (array("I", map(hashes.__getitem__, order)), order,
-                 array("I", accumulate(map(len, names), initial=0)), *parts,
-                 b"".join(names), json.dumps(facts).encode())
-        sizes = [memoryview(part).nbytes for part in parts]
-        body = b"".join((_HEAD.pack(_BM25_MAGIC, 0, *sizes)[12:], *parts))
-        return b"".join((_HEAD.pack(_BM25_MAGIC, zlib.crc32(body), *sizes)[:12], body))
+        found = {term.term: term for term in self.query_terms(query)}
+        words = [word for word in self.select(tokenize_terms(query))
+                 if len(word) > 3 and not is_gram(word)][:8]
+        for word in words:
+            threes = _threes(word)
+            terms = [term for term in self.postings.terms_containing(sorted(threes))
+                     if term not in found and _dice(threes, _threes(term)) >= 1 / 3]
+            for term, postings in self.postings.lists(terms).items():
+                share = _dice(threes, _threes(term))
+                found[term] = self._weighed(term, share, postings)
+        return list(found.values())
 
 
-def _repeated(pairs: array[int], times: int) -> array[int]:
-    """The documents of (document, tf > 1) whose tf is at least *times*."""
-    return pairs[::2] if times < 3 else array("I", itertools.compress(
-        pairs[::2], map((times - 1).__lt__, pairs[1::2])))
+def _kth_score(scores: Mapping[int, float], k: int) -> float:
+    """Return the *k*-th highest score, 0 where there are fewer."""
+    return heapq.nlargest(k, scores.values())[-1] if len(scores) >= k else 0.0
 
 
-def _row_of(docs: Collection[int], size: int) -> bytearray:
-    """Documents below *size* as bits; a long list is laid out as bytes first, which is faster."""
-    if len(docs) * 32 < size:
-        row = bytearray(size // 8 + 1)
-        for doc in docs:
-            row[doc >> 3] |= 1 << (doc & 7)
-        return row
-    lanes = bytearray(size // 8 * 8 + 8)
-    for doc in docs:
-        lanes[doc] = 1
-    return bytearray(_gathered(lanes).to_bytes(len(lanes) // 8, "little"))
+def _reaching(least: float, scores: dict[int, float]) -> dict[int, float]:
+    return {doc: score for doc, score in scores.items() if score >= least}
 
 
-def _gathered(lanes: bytes | bytearray) -> int:
-    """One bit from each byte that is 0 or 1."""
-    return sum(int.from_bytes(lanes[n::8], "little") << n for n in range(8))
+def _common(docs: Sequence[int], wanted: Collection[int]) -> Iterable[int]:
+    """Return those of *wanted* that stand in *docs*, which is ascending."""
+    if len(wanted) * 8 > len(docs):
+        return wanted & set(docs)
+    return [doc for doc in wanted if _is_in(docs, doc)]
 
 
-def _short_of(lengths: array[int], limit: int) -> int:
-    """The documents shorter than *limit*, and maybe some as long, as bits; no loop over them."""
-    if limit > 1 << 16:
-        return (1 << len(lengths)) - 1
-    first = 0 if sys.byteorder == "little" else 3
-    data, step = lengths.tobytes(), 1 if first == 0 else -1
-    low, high, more, most = (data[first + step * n::4] for n in range(4))
-    yes, no = bytes((1,)), bytes((0,))
-    if limit < 256:                                # by the lowest byte, where it is the only one
-        lanes = int.from_bytes(low.translate(yes * limit + no * (256 - limit)), "little")
-        others = high, more, most
-    else:                                          # by the second
-        lanes = int.from_bytes(high.translate((yes * (limit // 256 + 1)).ljust(256, no)[:256]),
-                               "little")
-        others = more, most
-    for other in others:
-        if other.count(0) < len(other):
-            lanes &= int.from_bytes(other.translate(yes + no * 255), "little")
-    return _gathered(lanes.to_bytes(-(-len(lengths) // 8) * 8, "little"))
+def _is_in(docs: Sequence[int], doc: int) -> bool:
+    at = bisect_left(docs, doc)
+    return at < len(docs) and docs[at] == doc
 
 
-def _together(parts: Iterable[float]) -> float:
-    """What several notes have of one term, the second and third counted less and less."""
-    first, second, third = (*sorted(parts, reverse=True), 0.0, 0.0)[:3]
-    return first + second / 2 + third / 4
+def _threes(word: str) -> set[str]:
+    return {word[at:at + 3] for at in range(len(word) - 2)}
+
+
+def _dice(one: set[str], two: set[str]) -> float:
+    return 2 * len(one & two) / (len(one) + len(two)) if one and two else 0.0
 
 
 def _may_slip(term: str) -> bool:
@@ -4330,216 +4064,6 @@ def _slips(word: str) -> Iterator[str]:
         yield from (head + letter + tail for letter in letters)
 
 
-def _labels(terms: list[str]) -> list[str]:
-    """The labels under which a query looks for what somebody said."""
-    return [*(f"{term}:" for term in dict.fromkeys(terms)),
-            *(_USER_LABELS if not _FIRST_PERSON.isdisjoint(terms) else ())]
-
-
-def _place(docs: array[int], doc: int) -> int:
-    """Return where *doc* stands in an ascending list, -1 when it does not."""
-    at = bisect_left(docs, doc)
-    return at if at < len(docs) and docs[at] == doc else -1
-
-
-class _Term(NamedTuple):
-    number: int
-    weight: float
-    docs: array[int]
-    pairs: array[int]
-
-
-class _Parts(dict[int, float]):
-    """Length of a note -> the part that a term found once in it has of its idf."""
-
-    def __init__(self, k1: float, b: float, mean: float) -> None:
-        self.k1, self.b, self.mean = k1, b, mean
-        self.more = functools.cache(self.part)
-
-    def part(self, tf: int, length: int) -> float:
-        norm = self.k1 * (1 - self.b + self.b * length / self.mean)
-        return tf * (self.k1 + 1) / (tf + norm)
-
-    def length(self, part: float) -> float:
-        """The length above which a note's part is below *part*."""
-        if not (self.b and self.k1 and part > 0):
-            return math.inf
-        norm = ((self.k1 + 1) / part - 1) / self.k1
-        return max(0, math.ceil(self.mean * (norm - 1 + self.b) / self.b) + 1)
-
-    def __missing__(self, length: int) -> float:
-        return self.setdefault(length, self.part(1, length))
-
-
-_parts = functools.lru_cache(8)(_Parts)      # the same table until the mean length changes
-
-
-class _Find:
-    """One search over the terms of a query; results are (score, document)."""
-
-    def __init__(self, index: BM25Index, terms: list[_Term],
-                 accept: Callable[[str], bool] | None, boost: Mapping[str, float]) -> None:
-        self.index, self.terms, self.top = index, terms, max(boost.values(), default=1.0)
-        self.lengths = index._lengths
-        self.parts = _parts(index.k1, index.b, index._total / len(index))
-        self.far = int(2 * self.parts.mean) + 1
-        self.row = functools.cache(index.row)
-        self.few: dict[int, dict[int, int]] = {}   # rare term -> document -> tf
-        self.factor = lambda doc: boost.get(index._keys[doc], 1.0)
-        self.is_accepted = functools.cache(lambda doc: not accept or accept(index._keys[doc]))
-
-    def all(self) -> list[tuple[float, int]]:
-        scores: dict[int, float] = {}
-        for term in self.terms:
-            several = dict(zip(term.pairs[::2], term.pairs[1::2]))
-            for doc in term.docs:
-                length = self.lengths[doc]
-                part = (self.parts.part(several[doc], length) if doc in several
-                        else self.parts[length])
-                scores[doc] = scores.get(doc, 0.0) + term.weight * part
-        return [(score * self.factor(doc), doc) for doc, score in scores.items()
-                if self.is_accepted(doc)]
-
-    def best(self, k: int) -> list[tuple[float, int]]:
-        """The *k* best, from the highest bounds down, as far as a bound reaches the k-th best.
-
-        What each note reaches at most is counted for all notes at once, bit by bit; then those
-        that reach *level* are scored, those that reach a lower one, and so on. Notes that have a
-        rare term are scored before that.
-        """
-        size, common = len(self.index._keys), []
-        for term in self.terms:
-            if len(term.docs) * _RARE < size:
-                self.few[term.number] = {**dict.fromkeys(term.docs, 1),
-                                         **dict(zip(term.pairs[::2], term.pairs[1::2]))}
-            else:
-                common.append(term)
-        first = [*{doc for tfs in self.few.values() for doc in tfs}]
-        best: list[tuple[float, int]] = []
-        self.take(first, math.inf, best, k)        # a bitmap for a few of many costs more
-        if not common:
-            return best
-        digits, unit = self.bounds(common)
-        known = int.from_bytes(_row_of(first, size), "little")
-        some = equal = functools.reduce(operator.or_, digits)
-        level = above = 0                          # the highest that k notes reach
-        for at in range(len(digits) - 1, -1, -1):
-            more = equal & digits[at]
-            if (above | more).bit_count() >= k:
-                level, equal = level | 1 << at, more
-            else:
-                above, equal = above | more, equal ^ more
-        most, done, reach = (1 << len(digits)) - 1, known, above | equal | known
-        highest = self.parts[min(self.index._shortest, self.far)] * self.top * _SLACK
-        while True:
-            self.sift(reach ^ done, most * unit * self.top * _SLACK, best, k)
-            least = best[0][0] / unit / highest if len(best) == k else 0.0
-            if level <= 1 or level < least + 1:
-                return best
-            done, most = reach, level - 1
-            level = max(1, math.ceil(least), min(most, level * 9 // 10 if least else level // 2))
-            reach = _reach(digits, level, some) | known
-
-    def bounds(self, terms: Iterable[_Term]) -> tuple[list[int], float]:
-        """Binary digits of the units that each note reaches at most, and what a unit is worth.
-
-        It is worth that times the part of the note's length; a term found several times counts
-        what it counts most, in a long note. The part of a longer one than `far` counts as that.
-        """
-        shares = []
-        for term in terms:
-            most = self.index.most(term.number)
-            one, two, more = (self.parts.more(tf, self.far) / self.parts[self.far]
-                              for tf in (1, min(most, 2), most))
-            shares += [(term.weight * step, self.row(term.number, times))
-                       for times, step in ((1, one), (2, two - one), (3, more - two)) if step]
-        unit = sum(weight for weight, _ in shares) / _BOUND_STEPS
-        units = [(math.ceil(weight / unit), row) for weight, row in shares]
-        sums = [bytearray() for _ in range(_BOUND_STEPS.bit_length() + 1)]
-        for start in range(0, len(self.index._keys) // 8 + 1, _CHUNK):
-            places: list[list[int]] = [[] for _ in sums]
-            for many, row in units:
-                bits = int.from_bytes(row[start:start + _CHUNK], "little")
-                for digit, rows in enumerate(places):
-                    if many >> digit & 1:
-                        rows.append(bits)
-            for total, digit in zip(sums, _add_up(*places)):
-                total += digit.to_bytes(_CHUNK, "little")
-        return [int.from_bytes(total, "little") for total in sums], unit
-
-    def sift(self, ring: int, bound: float, best: list[tuple[float, int]], k: int) -> None:
-        """Take of many notes the short ones first: they may score the most. Then those whose
-        length leaves them a chance."""
-        many = ring.bit_count()
-        if many > _LONG:
-            make, parts = many * 256 > len(self.index._keys), self.parts
-            first = ring & self.index.short(int(parts.mean * 0.8), make=make)
-            if len(best) < k <= first.bit_count() < many:
-                self.take([*_documents(first)], bound, best, k)
-                ring ^= first
-            if len(best) == k and (length := parts.length(best[0][0] / bound)) < self.far:
-                ring &= self.index.short(length, make=make)
-        self.take([*_documents(ring)], bound, best, k)
-
-    def take(self, docs: list[int], bound: float, best: list[tuple[float, int]], k: int) -> None:
-        """Bring notes of at most *bound*, times the part of their length, among the *best*."""
-        lengths, parts, far = self.lengths, self.parts, self.far
-        if len(docs) > _LONG:
-            docs.sort(key=lengths.__getitem__)     # the shortest ones may score the most
-        for at in range(0, len(docs), _LONG):
-            some = docs[at:at + _LONG]
-            if len(best) == k:
-                least = best[0][0] / bound
-                if parts[min(lengths[some[0]], far)] < least and len(docs) > _LONG:
-                    return
-                some = [doc for doc in some if parts[min(lengths[doc], far)] >= least]
-            for row in zip(self.scores(some), some):
-                if (len(best) < k or row > best[0]) and self.is_accepted(row[1]):
-                    (heapq.heappush if len(best) < k else heapq.heapreplace)(best, row)
-
-    def scores(self, docs: list[int]) -> list[float]:
-        """The exact scores, summed in the order of `all`, to the same last bit."""
-        parts, lengths, scores = self.parts, self.lengths, [0.0] * len(docs)
-        part = [parts[lengths[doc]] for doc in docs]
-        for term, tally in self.tallied(docs):
-            weight = term.weight
-            for at, tf in tally:
-                scores[at] += weight * (part[at] if tf == 1 else parts.more(tf, lengths[docs[at]]))
-        return [score * self.factor(doc) for score, doc in zip(scores, docs)]
-
-    def tallied(self, docs: Sequence[int]) -> Iterator[tuple[_Term, list[tuple[int, int]]]]:
-        """Yield each term with (place in *docs*, tf) of those that have it."""
-        places = [(doc >> 3, 1 << (doc & 7)) for doc in docs]
-        for term in self.terms:
-            if few := self.few.get(term.number):
-                yield term, [(at, few[doc]) for at, doc in enumerate(docs) if doc in few]
-                continue
-            row, tfs = self.row(term.number), itertools.repeat(1)
-            found = [at for at, (byte, bit) in enumerate(places) if row[byte] & bit]
-            most = self.index.most(term.number)
-            if found and most > 1:
-                two, three = self.row(term.number, 2), self.row(term.number, 3)
-                tfs = [1 + (two[byte] & bit > 0) + (three[byte] & bit > 0)
-                       for byte, bit in map(places.__getitem__, found)]
-                often = [n for n, tf in enumerate(tfs) if tf == 3] if most > 3 else []
-                for n, tf in zip(often, self.index.counts(
-                        term.number, [docs[found[n]] for n in often])):
-                    tfs[n] = tf
-            yield term, [*zip(found, tfs)]
-
-    def parts_of(self, docs: Iterable[int]) -> dict[int, list[float]]:
-        """What each term of the query gives to the score of some notes, from the lists."""
-        some = sorted(docs)
-        found = {doc: [0.0] * len(self.terms) for doc in some}
-        for n, (term, tally) in enumerate(self.tallied(some)):
-            for at, tf in tally:
-                found[some[at]][n] = term.weight * self.parts.part(tf, self.lengths[some[at]])
-        return found
-
-
-BM25Index._finder = _Find                    # an index whose lists lie elsewhere has its own
-
-
 # =============================================================================
 # 7. Vectors
 # =============================================================================
@@ -4555,7 +4079,7 @@ class LocalHashVectorizer:
     Of Latin and other alphabets the 3-grams of each word with its ends marked (short enough to
     survive an inflection or a typo, long enough to be rare); of CJK single characters and pairs,
     because words there are one or two characters long. A gram counts once, however often it
-    occurs, so all weights of a vector are equal, which `SparseIndex` searches fastest.
+    occurs, so all weights of a vector are equal.
     """
 
     name, dimension, remote, threshold = "local", 2_048, False, 0.30
@@ -4600,130 +4124,6 @@ def _grams(text: str) -> list[str]:
 def _grams_of(word: str) -> list[str]:
     word = f"<{word}>"
     return [word[i:i + 3] for i in range(len(word) - 2)]
-
-
-class SparseIndex:
-    """Sparse vectors by key; finds the nearest exactly, scoring only those that can be near.
-
-    A cosine of c needs at least c / (largest weight here · largest weight there) shared
-    dimensions. They are counted for all vectors at once; what falls short is not looked at.
-    """
-
-    WIDTH = 2_048       # dimensions above share rows, which costs time, not exactness
-
-    def __init__(self) -> None:
-        self._roster, self._slices = _Roster(), BitSlices(self.WIDTH + _GRADES)
-        self._ends, self._vectors, self._added = array("Q"), memoryview(b""), []
-
-    def add(self, key: str, vector: dict[int, float]) -> None:
-        """Add *vector* (made length 1) under *key*; a known key is replaced and becomes newest.
-
-        Weights of 0 are dropped. Raise UsageError for a weight that is not finite.
-        """
-        vector = _unit(vector)
-        self.remove(key)
-        rows = {dim % self.WIDTH for dim in vector}
-        if rows:
-            rows.add(self.WIDTH + _peak_grade(vector))
-        self._slices.add(self._roster.add(key), rows)
-        self._added.append(_vector_bytes(vector))
-
-    def remove(self, key: str) -> None:
-        """Forget *key*; an unknown key is no error."""
-        doc = self._roster.remove(key)
-        if doc is not None:
-            self._slices.remove(doc)
-
-    def search(self, vector: dict[int, float], *, threshold: float, limit: int,
-               accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
-        """Return at most *limit* (key, cosine >= *threshold* > 0), best first, ties newest first.
-
-        The answer is that of comparing with every vector. *accept* says which keys may count.
-        """
-        vector = _unit(vector)
-        if not vector or limit < 1:
-            return []
-        found: list[tuple[float, int]] = []
-        seen, keys = 0, self._roster.keys
-        tally = self._slices.tally({dim % self.WIDTH for dim in vector})
-        for level in [*(step for step in _LEVELS if step > threshold), threshold]:
-            hits = self._slices.pick(tally, _needs(level, vector, self.WIDTH)) & ~seen
-            seen |= hits
-            for doc in _documents(hits):
-                score = self._cosine(vector, doc)
-                if score >= threshold and (accept is None or accept(keys[doc])):
-                    found.append((score, doc))
-            if sum(score >= level for score, _ in found) >= limit:
-                break       # whoever is not seen yet is below this level
-        return [(keys[doc], score) for score, doc in heapq.nlargest(limit, found)]
-
-    def _cosine(self, vector: dict[int, float], doc: int) -> float:
-        return _sparse_dot(vector, self._data(doc))
-
-    def _data(self, doc: int) -> bytes:
-        start = self._ends[doc - 1] if 0 < doc <= len(self._ends) else 0
-        return bytes(self._vectors[start:self._ends[doc]] if doc < len(self._ends)
-                     else self._added[doc - len(self._ends)])
-
-    def dump(self) -> bytes:
-        """Return the index as bytes, about 500 a note of 120 characters; none that is removed."""
-        vectors = [self._data(doc) if key else b"" for doc, key in enumerate(self._roster.keys)]
-        ends = array("Q", accumulate(map(len, vectors)))
-        return _pack(self._roster.dump(), self._slices.dump(), ends.tobytes(), b"".join(vectors))
-
-    @classmethod
-    def load(cls, buffer: bytes) -> "SparseIndex":
-        """Return an index over *buffer* (bytes or a map), which must outlive it."""
-        self, (keys, slices, ends, vectors) = cls(), _unpack(buffer, 4)
-        self._roster, self._slices, self._vectors = _Roster(keys), BitSlices.load(slices), vectors
-        self._ends.frombytes(ends)
-        return self
-
-
-_LEVELS = 0.9, 0.7, 0.5, 0.45, 0.4, 0.35     # looked at one by one until *limit* is reached
-
-
-def _unit(vector: dict[int, float]) -> dict[int, float]:
-    length = math.hypot(*vector.values())
-    if not math.isfinite(length):
-        raise UsageError("a vector holds a weight that is not a finite number")
-    if abs(length - 1) < 1e-9 or not length:
-        return {dim: weight for dim, weight in vector.items() if weight}
-    return {dim: weight / length for dim, weight in vector.items() if weight}
-
-
-def _peak_grade(vector: dict[int, float]) -> int:
-    peak = max(map(abs, vector.values()))
-    return min(_GRADES - 1, _grade(max(1, int(1 / peak ** 2))))
-
-
-def _needs(level: float, vector: dict[int, float], width: int) -> list[tuple[int, int]]:
-    scale = (level - 1e-9) / max(map(abs, vector.values()))
-    needs = enumerate((math.ceil(scale * root) for root in _roots()), width)
-    return [(bucket, k) for bucket, k in needs if k <= len(vector)]
-
-
-@functools.cache
-def _roots() -> list[float]:
-    return [math.sqrt(_least(grade)) for grade in range(_GRADES)]
-
-
-def _vector_bytes(vector: dict[int, float]) -> bytes:
-    # Type of the dimensions (H or I), count of weights (1 when all are the same), weights as
-    # 8-byte floats, dimensions.
-    weights, kind = [*vector.values()], "H" if max(vector, default=0) < 65_536 else "I"
-    weights = array("d", weights[:1] if len({*weights}) == 1 else weights)
-    return (struct.pack("<cI", kind.encode(), len(weights)) + weights.tobytes()
-            + array(kind, vector).tobytes())
-
-
-def _sparse_dot(vector: dict[int, float], data: bytes) -> float:
-    kind, count = struct.unpack_from("<cI", data)
-    split = 5 + 8 * count
-    dims, weights = array(kind.decode(), data[split:]), array("d", data[5:split])
-    if count == 1:
-        return math.fsum(map(vector.__getitem__, filter(vector.__contains__, dims))) * weights[0]
-    return math.fsum(vector[dim] * weight for dim, weight in zip(dims, weights) if dim in vector)
 
 
 _PAUSES = (0.5, 2.0)            # seconds before the second and the third try
@@ -5149,7 +4549,7 @@ class VectorCache:
             [name, self._marks[name], len(row) // (4 * self.dimension)]
             for name, row in zip(names, rows)]]
         text = to_json(head)
-        return _pack(text + b" " * (-(len(text) + _PACK_HEAD) % 64), b"".join(rows))
+        return pack_sections(BLOCK_KIND, text, b"".join(rows))
 
     def put(self, name: str, vector: Any, *, mark: int = 0) -> bool:
         """Keep *vector*, or a list of them; False when unusable, and then *name* has none."""
@@ -5266,12 +4666,12 @@ class VectorCache:
         return names, block, loose.reshape(-1, size)
 
 
-_PACK_HEAD = 29                                    # of two sections: their numbers then align
+BLOCK_KIND = "block of vectors 1"
 
 
 def read_block(data: bytes) -> tuple[list, memoryview]:
     """Return head and numbers of a block of vectors; ValueError or the like when damaged."""
-    head, numbers = _unpack(data, 2)
+    head, numbers = unpack_sections(data, BLOCK_KIND, 2)
     return json.loads(bytes(head)), numbers
 
 
@@ -5420,7 +4820,7 @@ class CircuitBreaker:
 
 
 # =============================================================================
-# 8. Fusion
+# 8. Ranking
 # =============================================================================
 
 def rrf_merge(rankings: Sequence[Sequence[str]], k: int = 60) -> list[tuple[str, float]]:
@@ -5452,13 +4852,172 @@ def minmax_merge(arms: Iterable[tuple[Sequence[tuple[str, float]], float]]
     return sorted(sums.items(), key=lambda row: -row[1])
 
 
+NEIGHBOURS = 3              # places to either side of a note that its context reaches
+
+
+def rank_in_context(index: BM25Index, query: str, found: Sequence[tuple[str, float]], *,
+                    sources: Callable[[Iterable[str]], Mapping[str, object]], neighbours: float,
+                    share: float, speaker: float, scale: float = 1.0
+                    ) -> list[tuple[str, float]]:
+    """Rank (key, score) again by the notes around each in its source; best first.
+
+    A note gets *neighbours* x (1, 2/3, 1/3) of the scores one, two and three places away in its
+    source, and may be found by them alone. One said by somebody whom the query names counts
+    1 + *speaker* times. Then each gets its source's part, the best source being worth *share* x
+    the best score. *sources* maps keys to their sources; a key without one stands alone.
+    *scale* is what a keyword score counts where the scores of *found* are of another unit, such
+    as those of a fusion. Where no note has a source, only *speaker* counts.
+    """
+    if not (neighbours or share or speaker):
+        return list(found)
+    postings = index.postings
+    docs = postings.docs(key for key, score in found if score > 0)
+    scores = {docs[key]: score for key, score in found if key in docs}
+    if not scores:
+        return list(found)
+    keys, source_of = _around(postings, scores, sources)
+    parts: dict[int, list[float]] = {}
+    if any(source is not None for source in source_of.values()):
+        parts = index.parts(index.query_terms(query), source_of)
+        for doc, row in parts.items():
+            scores.setdefault(doc, sum(row) * scale)
+    else:
+        neighbours = share = 0.0
+    speaking = index.documents_with(speaker_labels(tokenize_terms(query)), scores)
+    total: dict[int, float] = {}
+    for doc, score in scores.items():
+        for away in range(1, NEIGHBOURS + 1):
+            weight = neighbours * (NEIGHBOURS + 1 - away) / NEIGHBOURS
+            for other in (doc - away, doc + away):
+                if _is_same_source(source_of, doc, other):
+                    score += weight * scores[other]
+        total[doc] = score * (1 + speaker) if doc in speaking else score
+    groups: dict[object, list[list[float]]] = {}
+    for doc in total:
+        groups.setdefault(_group(source_of, doc), []).append(parts.get(doc, [0.0]))
+    together = {group: _brought_together(rows) for group, rows in groups.items()}
+    most = max(together.values())
+    unit = share * max(total.values()) / most if most else 0.0
+    ranked = [(score + unit * together[_group(source_of, doc)], doc)
+              for doc, score in total.items()]
+    rest = [row for row in found if row[1] <= 0 and docs.get(row[0]) not in total]
+    return [(keys[doc], score) for score, doc in sorted(ranked, reverse=True)] + rest
+
+
+def _around(postings: Postings, docs: Iterable[int],
+            sources: Callable[[Iterable[str]], Mapping[str, object]]
+            ) -> tuple[dict[int, str], dict[int, object]]:
+    """Return the keys of some documents and their neighbours, and the sources of those that count.
+
+    A neighbour counts where it is of the same source.
+    """
+    near = {doc + away for doc in docs for away in range(-NEIGHBOURS, NEIGHBOURS + 1)}
+    keys = postings.keys(sorted(near))
+    known = sources(keys.values())
+    source_of: dict[int, object] = {doc: known.get(keys[doc]) for doc in docs if doc in keys}
+    for doc in list(source_of):
+        source = source_of[doc]
+        for other in range(doc - NEIGHBOURS, doc + NEIGHBOURS + 1):
+            if source is not None and other in keys and known.get(keys[other]) == source:
+                source_of[other] = source
+    return keys, source_of
+
+
+def _is_same_source(source_of: Mapping[int, object], one: int, two: int) -> bool:
+    source = source_of.get(one)
+    return source is not None and source_of.get(two) == source
+
+
+def _group(source_of: Mapping[int, object], doc: int) -> object:
+    """Return a note's source; a note without one is a group of its own."""
+    source = source_of[doc]
+    return doc if source is None else ("source", source)
+
+
+def _brought_together(rows: Sequence[Sequence[float]]) -> float:
+    """Return what a source has of a query: of each term the largest part, half of the second,
+    a quarter of the third."""
+    total = 0.0
+    for parts in zip(*rows):
+        first, second, third = (*sorted(parts, reverse=True), 0.0, 0.0)[:3]
+        total += first + second / 2 + third / 4
+    return total
+
+
+def conflict_candidates(index: BM25Index, text: str, most: int = 60) -> list[str]:
+    """Return the keys of notes that may contradict *text*, the newest of each kind first."""
+    found: dict[str, None] = {}
+    for labels, words, chain in conflict_queries(text):
+        known = [*index.postings.lists(labels), *whole_chains(index, chain)]
+        if labels and not known:
+            continue
+        terms = [term for word in words for term in index.tokenize(word)]
+        for label in known or [None]:
+            wanted = terms if label is None else [label, *terms]
+            found.update(dict.fromkeys(index.with_all(wanted, CANDIDATES)))
+    return list(found)[:most]
+
+
+def whole_chains(index: BM25Index, words: Sequence[str]) -> list[str]:
+    """Return the labels of stored sentences all of whose words are among *words*, longest first.
+
+    A chain that some sentence begins with is followed by each later word (`chain_labels`).
+    """
+    whole = []
+    begun = [("!chain:", 0)]
+    while begun:
+        longer = {f"{label}{' ' if start else ''}{word}": start + at + 1
+                  for label, start in begun for at, word in enumerate(words[start:])}
+        known = index.postings.lists([*longer, *(f"{label}." for label in longer)])
+        whole += [f"{label}." for label in longer if f"{label}." in known]
+        begun = [(label, end) for label, end in longer.items() if label in known]
+    return whole
+
+
+CANDIDATES = 20             # newest notes of each kind that are looked at
+
+
+def find_duplicate(index: BM25Index, text: str, texts: Callable[[str], str | None], *,
+                   accept: Callable[[str], bool] | None = None) -> str | None:
+    """Return the key of the most similar note, from 0.85 up, that differs in no fact from *text*.
+
+    *texts* returns the text of a key. Ties go to the older.
+    """
+    keys = reversed(index.with_all([fingerprint(text)]))
+    found = most_similar(text, ((key, texts(key) or "") for key in keys
+                                if accept is None or accept(key)))
+    return found[0] if found else None
+
+
+def search_spelling(index: BM25Index, query: str, k: int, *,
+                    texts: Callable[[str], str | None], vectorizer: LocalHashVectorizer,
+                    accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
+    """Return the *k* nearest (key, cosine) by local vectors, best first, from the threshold up.
+
+    Compared are the notes that have a word of the query or one spelled much like it, the best
+    SPELLING_DEPTH of them by keywords; *texts* returns the text of a key.
+    """
+    depth = max(SPELLING_DEPTH, 4 * k)
+    near = index.search_terms(index.similar_terms(query), depth, accept=accept)
+    wanted = vectorizer.embed_query(query)
+    scored = []
+    for place, (key, _) in enumerate(near):
+        score = cosine(wanted, vectorizer.embed_query(texts(key) or ""))
+        if score >= vectorizer.threshold:
+            scored.append((score, -place, key))
+    return [(key, score) for score, _, key in heapq.nlargest(k, scored)]
+
+
+SPELLING_DEPTH = 200
+
+
 def judge(score: float, ceiling: float, best: float, *, beside: bool = False,
           voice: float = 0.0) -> float:
     """How likely a hit answers the query, 0 to 1, from its keyword score.
 
     score    of the hit                        best    of the best hit
     ceiling  of a note that held every word    beside  others of its source were found, which
-             (`BM25Index.ceiling`)                     raises the score
+             (`BM25Index.ideal_score`)                     raises the score
     voice    -1 to 1: by how much the one that the query names leads over others, or trails
     p = 1 / (1 + exp(-x)), x = 0.4 + 1.6 ln(score / ceiling) + 2.5 ln(score / best)
                                + 1.2 voice - 2.4 beside
@@ -5650,10 +5209,12 @@ class Store(Protocol):
                      rarest: int | None = None) -> list[tuple[str, float]]: ...
     def in_context(self, query: str, found: Sequence[tuple[str, float]], *, scale: float,
                    accept: Callable[[str], bool] | None) -> list[tuple[str, float]]: ...
-    def ceiling(self, query: str) -> float: ...
+    def ideal_score(self, query: str) -> float: ...
     def made_between(self, first: datetime, last: datetime) -> list[str]: ...
     def search_vectors(self, vectorizer: Vectorizer, query: Vector, k: int, *,
                        accept: Callable[[str], bool] | None) -> list[tuple[str, float]]: ...
+    def search_spelling(self, query: str, k: int, *,
+                        accept: Callable[[str], bool] | None) -> list[tuple[str, float]]: ...
     def missing_vectors(self, vectorizer: Vectorizer) -> list[str]: ...
     def strange_vectors(self) -> list[str]: ...
     def drop_vectors(self, ids: Iterable[str]) -> None: ...
@@ -5662,10 +5223,10 @@ class Store(Protocol):
     def vector_chunks(self, kind: VectorKind) -> Iterable[VectorCache]: ...
     def tombs(self) -> tuple[str, dict[str, dict[str, str]]]: ...
     def set_tombs(self, key: str, tombs: Mapping[str, Mapping[str, str]]) -> None: ...
-    def twin(self, text: str, *, accept: Callable[[str], bool] | None = None
+    def duplicate(self, text: str, *, accept: Callable[[str], bool] | None = None
              ) -> str | None: ...
     def tagged(self, tags: Sequence[str], most: int | None = None) -> list[str]: ...
-    def rivals(self, text: str) -> list[str]: ...
+    def conflict_candidates(self, text: str) -> list[str]: ...
     def graph(self, *, rebuild: bool = False) -> GraphStore: ...
     def containing(self, text: str) -> list[str]: ...
     def write(self, name: str, data: bytes) -> Path: ...
@@ -5818,34 +5379,38 @@ def _fitted(name: str, value: object) -> object:
 _STAMPS = ("id", "created_at", "last_accessed", "expires_at")
 
 
-class _Part:
+class SavedIndex:
     """One derived index, on disk and in memory, loaded when first asked.
 
     `changed` holds the ids whose state on disk is out of date; they are read again from the
-    records when the part is loaded, so a part may lag behind but is never wrong.
+    records when the index is loaded, so it may lag behind but is never wrong. *add* brings one
+    entry of the records into the index.
     """
 
-    def __init__(self, path: Path, make: Callable[[], object],
-                 load: Callable[[bytes], object]) -> None:
-        self.path, self._make, self._load = path, make, load
-        self.index: object | None = None
+    def __init__(self, path: Path, make: Callable[[], Any], load: Callable[[bytes], Any],
+                 add: Callable[[Any, str, Mapping[str, Any]], None]) -> None:
+        self.path = path
+        self.index: Any = None
         self.changed: dict[str, None] = {}
-        self.valid = False                         # the file on disk fits, but for `changed`
+        self.is_valid = False                      # the file on disk fits, but for `changed`
+        self._make = make
+        self._load = load
+        self._add = add
 
-    def open(self, store: FileStore) -> object:
+    def open(self, store: FileStore) -> Any:
         """Return the index, brought up to date with the records."""
         if self.index is None:
-            self.index = self._read(store) if self.valid else None
+            self.index = self._read(store) if self.is_valid else None
             if self.index is None:                 # derived: made again from the records
-                self.index, self.valid = self._make(), False
+                self.index, self.is_valid = self._make(), False
                 self.changed = dict.fromkeys(store.ids())
             for done, memory_id in enumerate(self.changed, 1):
-                self.apply(memory_id, store.text(memory_id))
+                self.apply(memory_id, store.entry(memory_id))
                 if store.progress and len(self.changed) > 500 and done % 100 == 0:
                     store.progress(f"indexing {self.path.stem}", done, len(self.changed))
         return self.index
 
-    def _read(self, store: FileStore) -> object | None:
+    def _read(self, store: FileStore) -> Any:
         try:
             if store.cipher is None:
                 return self._load(_map_file(self.path))
@@ -5858,17 +5423,30 @@ class _Part:
             pass
         return None
 
-    def apply(self, memory_id: str, text: str | None) -> None:
-        """Make the index hold this text under this id, or nothing."""
-        self.index.remove(memory_id)
-        if text is not None:
-            self.index.add(memory_id, text)
+    def apply(self, memory_id: str, entry: Mapping[str, Any] | None) -> None:
+        """Make the index hold this entry under this id, or nothing."""
+        if entry is None:
+            self.index.remove(memory_id)
+        else:
+            self._add(self.index, memory_id, entry)
 
     def save(self, cipher: Cipher | None) -> None:
         """Write the index whole; the file then knows every change."""
         make_folder(self.path.parent)
         write_atomic(self.path, seal(self.index.dump(), cipher), durable=False)
-        self.changed, self.valid = {}, True
+        self.changed, self.is_valid = {}, True
+
+
+def index_entry(index: BM25Index, memory_id: str, entry: Mapping[str, Any]) -> None:
+    """Bring an entry into the keyword index: its words, labels and tags."""
+    tags = [f"#{tag}" for tag in tag_forms(entry.get("tags") or ())]
+    index.add(memory_id, entry["content"], [*text_labels(entry["content"]), *tags])
+
+
+def graph_entry(graph: GraphStore, memory_id: str, entry: Mapping[str, Any]) -> None:
+    """Bring an entry into the graph, in place of what it said before."""
+    graph.remove(memory_id)
+    graph.add(memory_id, entry["content"])
 
 
 def _map_file(path: Path) -> memoryview:
@@ -5876,58 +5454,6 @@ def _map_file(path: Path) -> memoryview:
     import mmap
     with open(path, "rb") as file:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-
-
-class TagIndex:
-    """Which memories have which tag, in the order of their created_at; lives in memory only."""
-
-    def __init__(self, rows: Iterable[bytes]) -> None:
-        self._of: dict[str, tuple[str, tuple[str, ...]]] = {}      # id -> created_at, tags
-        by_tag: dict[str, list[tuple[str, str]]] = {}
-        for row in rows:                           # what stands before created_at is not parsed
-            entry = json.loads(b'{"created_at": ' + row.partition(b', "created_at": ')[2])
-            memory_id = _id_of(row)
-            for tag in self._note(memory_id, entry):
-                by_tag.setdefault(tag, []).append((self._of[memory_id][0], memory_id))
-        self._lists: dict[str, tuple[list[tuple[str, str]], list[str], set[str]]] = {}
-        for tag, places in by_tag.items():
-            places.sort()
-            ids = [memory_id for _, memory_id in places]
-            self._lists[tag] = places, ids, set(ids)
-
-    def _note(self, memory_id: str, entry: Mapping[str, object]) -> tuple[str, ...]:
-        when = entry["created_at"]
-        if not (isinstance(when, str) and len(when) == 25 and when.endswith("+00:00")):
-            when = iso(parse_time(when) or datetime.min.replace(tzinfo=timezone.utc))
-        tags = tuple(dict.fromkeys(form for tag in entry.get("tags") or ()
-                                   for form in _forms_of(str(tag))))
-        self._of[memory_id] = when, tags
-        return tags
-
-    def set(self, memory_id: str, entry: Mapping[str, object] | None) -> None:
-        """Take over the entry of a memory; None says that it is gone."""
-        when, tags = self._of.pop(memory_id, ("", ()))
-        for tag in tags:
-            places, ids, members = self._lists[tag]
-            at = bisect_left(places, (when, memory_id))
-            del places[at], ids[at]
-            members.remove(memory_id)
-        for tag in self._note(memory_id, entry) if entry and entry.get("tags") else ():
-            places, ids, members = self._lists.setdefault(tag, ([], [], set()))
-            place = (self._of[memory_id][0], memory_id)
-            at = bisect_left(places, place)
-            places.insert(at, place)
-            ids.insert(at, memory_id)
-            members.add(memory_id)
-
-    def find(self, tags: Sequence[str]) -> list[str]:
-        """Return the ids that have all *tags*, newest first; costs the rarest tag's length."""
-        lists = sorted((self._lists.get(tag, ((), [], ())) for tag in tag_forms(tags)),
-                       key=lambda each: len(each[1]))
-        ids = lists[0][1][::-1] if lists else []
-        for _, _, members in lists[1:]:
-            ids = [memory_id for memory_id in ids if memory_id in members]
-        return ids
 
 
 def tomb_mark(key: str, text: str) -> str:
@@ -5944,29 +5470,6 @@ def tombs_file(key: str, tombs: Mapping[str, Mapping[str, str]]) -> bytes:
     """Return the bytes of tombstones.json, version 1, with a checksum."""
     body = {"version": 1, "key": key, "tombstones": tombs}
     return to_json({**body, "crc": zlib.crc32(to_json(body))}) + b"\n"
-
-
-class GramIndex(SparseIndex):
-    """The local vectors of all memories: what is added is a text."""
-    _local = LocalHashVectorizer()
-
-    def add(self, key: str, text: str) -> None:
-        super().add(key, self._local.embed_query(text))
-
-
-def rank_in_context(index: BM25Index, query: str, found: Sequence[tuple[str, float]],
-                    how: Mapping[str, Any], *, scale: float, source: Callable[[str], object],
-                    accept: Callable[[str], bool] | None) -> list[tuple[str, float]]:
-    """Rank by what stands beside: `in_context` of every store.
-
-    *how* is the section retrieval of the config, *source* tells the source of an id.
-    """
-    if not (how["neighbours"] or how["source_share"] or how["speaker"]):
-        return list(found)
-    return index.in_context(
-        query, found, neighbours=how["neighbours"], share=how["source_share"], scale=scale,
-        speaker=how["speaker"], source=lambda memory_id: None if accept and not accept(
-            memory_id) else source(memory_id))
 
 
 class FileStore:
@@ -5997,26 +5500,30 @@ class FileStore:
         self._counted: dict[str, None] = {}        # accessed, and not yet so in store/
         self._suspect = ""                         # "bad" or "torn": a line of the journal
         self._residue = False                      # what was removed may stand in derived files
-        self._tag_index: TagIndex | None = None    # made when first asked
         self._vectors: VectorCache | None = None
+        self._local = LocalHashVectorizer()
         self._fresh: dict[str, None] = {}          # ids whose vectors are not on the disk yet
         self._vectors_seen: tuple | None = None    # stamps of vectors.json and vectors.f32
         how = config["retrieval"]
-        self._format = f"{__version__} 3 " + " ".join(f"{name}={how[name]}" for name in (
+        self._format = f"{__version__} 4 " + " ".join(f"{name}={how[name]}" for name in (
             "stem", "grams", "cues", "bm25_k1", "bm25_b"))
         tokens = functools.partial(tokenize_terms, stem=bool(how["stem"]), grams=how["grams"],
                                    cues=bool(how["cues"]))
-        asking = {"narrow": query_terms if how["stop_words"] else list,
-                  "spelling": bool(how["spelling"])}
-        folder = root / ".search"
+        def make_index(postings: Postings | None = None) -> BM25Index:
+            return BM25Index(
+                float(how["bm25_k1"]), float(how["bm25_b"]), tokens, postings=postings,
+                select=query_terms if how["stop_words"] else list, spelling=bool(how["spelling"]))
+
         self._parts = {
-            "words": _Part(folder / "words.bin", lambda: BM25Index(
-                float(how["bm25_k1"]), float(how["bm25_b"]), tokens, **asking),
-                           lambda data: BM25Index.load(data, tokenize=tokens, **asking)),
-            "twins": _Part(folder / "twins.bin", DuplicateIndex, DuplicateIndex.load),
-            "grams": _Part(folder / "grams.bin", GramIndex, GramIndex.load),
-            "claims": _Part(folder / "claims.bin", ConflictIndex, ConflictIndex.load),
-            "graph": _Part(root / "graph.json", GraphStore, GraphStore.load)}
+            "words": SavedIndex(root / ".search" / "index.bin", make_index,
+                                lambda data: make_index(MemoryPostings.load(data)), index_entry),
+            "graph": SavedIndex(root / "graph.json", GraphStore, GraphStore.load,
+                                graph_entry)}
+
+    @property
+    def index(self) -> BM25Index:
+        """The keyword index, brought up to date with the records."""
+        return self._parts["words"].open(self)
 
     # -- records ------------------------------------------------------------
 
@@ -6157,11 +5664,8 @@ class FileStore:
         elif kind == "lift":
             self._tombs.pop(subject, None)
         else:
-            memory_id, after = (subject["id"], subject["content"]) if kind == "put" else (
-                subject, None)
-            before = None if known else self.text(memory_id)
-            if self._tag_index is not None:
-                self._tag_index.set(memory_id, subject if kind == "put" else None)
+            memory_id, after = (subject["id"], subject) if kind == "put" else (subject, None)
+            before = None if known else self.entry(memory_id)
             if kind == "put":
                 self._set_row(subject)
             else:
@@ -6172,7 +5676,7 @@ class FileStore:
                 self._residue = True
             if not known or memory_id in self._unmirrored_before:
                 self._unmirrored[memory_id] = None
-            if not known and before != after:
+            if not known and _indexed(before) != _indexed(after):
                 self._changed(memory_id, after)
 
     def _set_row(self, entry: dict[str, object]) -> None:
@@ -6181,12 +5685,12 @@ class FileStore:
         if entry["access_count"] >= self.config["retrieval"]["hot_threshold"]:
             self._hot[entry["id"]] = entry["access_count"]
 
-    def _changed(self, memory_id: str, text: str | None) -> None:
+    def _changed(self, memory_id: str, entry: Mapping[str, Any] | None) -> None:
         """Tell the indexes in memory, and note it for those on disk."""
         for part in self._parts.values():
             part.changed[memory_id] = None
             if part.index is not None:
-                part.apply(memory_id, text)
+                part.apply(memory_id, entry)
         if self._vectors is not None:
             self._vectors.drop(memory_id)
 
@@ -6273,19 +5777,21 @@ class FileStore:
                      rarest: int | None = None) -> list[tuple[str, float]]:
         """Rank by BM25; hot memories count hot_boost times. *rarest* as in BM25Index.search."""
         boost = dict.fromkeys(self._hot, float(self.config["retrieval"]["hot_boost"]))
-        return self._parts["words"].open(self).search(query, k, accept=accept, boost=boost,
-                                                      rarest=rarest)
+        return self.index.search(query, k, accept=accept, boost=boost, rarest=rarest)
 
     def in_context(self, query: str, found: Sequence[tuple[str, float]], *, scale: float = 1.0,
                    accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
         """Rank what was found by what stands beside it in its source, and by who says it."""
-        return rank_in_context(self._parts["words"].open(self), query, found,
-                               self.config["retrieval"], scale=scale, source=self._source,
-                               accept=accept)
+        how = self.config["retrieval"]
+        return rank_in_context(
+            self.index, query, found, scale=scale, neighbours=how["neighbours"],
+            share=how["source_share"], speaker=how["speaker"],
+            sources=lambda ids: {memory_id: self._source(memory_id) for memory_id in ids
+                                 if accept is None or accept(memory_id)})
 
-    def ceiling(self, query: str) -> float:
+    def ideal_score(self, query: str) -> float:
         """Return the keyword score of a memory that would hold every word of *query*."""
-        return self._parts["words"].open(self).ceiling(query)
+        return self.index.ideal_score(query)
 
     def made_between(self, first: datetime, last: datetime) -> list[str]:
         """Return the ids of memories whose created_at lies in [first, last), newest first."""
@@ -6302,9 +5808,15 @@ class FileStore:
     def search_vectors(self, vectorizer: Vectorizer, query: Vector, k: int, *,
                        accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
         """Rank by cosine; below the vectorizer's threshold nothing is returned."""
-        index = self._parts["grams"].open(self) if vectorizer.name == "local" else (
-            self._cache(vectorizer))
-        return index.search(query, threshold=vectorizer.threshold, limit=k, accept=accept)
+        return self._cache(vectorizer).search(query, threshold=vectorizer.threshold, limit=k,
+                                              accept=accept)
+
+    def search_spelling(self, query: str, k: int, *,
+                        accept: Callable[[str], bool] | None = None
+                        ) -> list[tuple[str, float]]:
+        """Rank by local vectors, which find shared spelling."""
+        return search_spelling(self.index, query, k, texts=self.text, accept=accept,
+                               vectorizer=self._local)
 
     def missing_vectors(self, vectorizer: Vectorizer) -> list[str]:
         """Return the ids without a vector of this model; the local backend has them all."""
@@ -6444,26 +5956,35 @@ class FileStore:
         if block is not None and gone & {row[0] for row in read_block(block)[0][3]}:
             self.write("vectors.f32", without_vectors(block, gone))
 
-    def twin(self, text: str, *, accept: Callable[[str], bool] | None = None) -> str | None:
+    def duplicate(self, text: str, *,
+                  accept: Callable[[str], bool] | None = None) -> str | None:
         """Return the most similar memory from 0.85 up that differs in no fact."""
-        found = self._parts["twins"].open(self).find_duplicate(text, self.text, accept=accept)
-        return found[0] if found else None
+        return find_duplicate(self.index, text, self.text, accept=accept)
 
     def tagged(self, tags: Sequence[str], most: int | None = None) -> list[str]:
-        """Return the *most* newest ids that have all *tags*; the first call reads every row."""
-        if self._tag_index is None:
-            self._tag_index = TagIndex(row for row in self._rows.values() if b', "tags": [' in row)
-        return self._tag_index.find(tags)[:most]
+        """Return the *most* newest ids, by created_at, that have all *tags*."""
+        ids = self.index.with_all(f"#{tag}" for tag in tag_forms(tags))
+        newest = sorted(((self._created_at(memory_id), memory_id) for memory_id in ids),
+                        reverse=True)
+        return [memory_id for _, memory_id in newest[:most]]
 
-    def rivals(self, text: str) -> list[str]:
-        """Return the newest ids that may contradict *text*, and some that do not; at most 60."""
-        return self._parts["claims"].open(self).candidates(text)[:60]
+    def _created_at(self, memory_id: str) -> str:
+        """Read created_at off a row in UTC, mostly without parsing it."""
+        found = self._rows[memory_id].split(b', "created_at": "', 1)[1][:25].decode()
+        if found.endswith("+00:00"):
+            return found
+        when = parse_time(self.entry(memory_id)["created_at"])
+        return iso(when or datetime.min.replace(tzinfo=timezone.utc))
+
+    def conflict_candidates(self, text: str) -> list[str]:
+        """Return ids that may contradict *text*, and some that do not; at most 60."""
+        return conflict_candidates(self.index, text)
 
     def graph(self, *, rebuild: bool = False) -> GraphStore:
         """Return the graph, made again from the records when *rebuild*."""
         part = self._parts["graph"]
         if rebuild:
-            part.index, part.valid = None, False
+            part.index, part.is_valid = None, False
             part.open(self)
             part.save(self.cipher)
         return part.open(self)
@@ -6471,7 +5992,8 @@ class FileStore:
     def containing(self, text: str) -> list[str]:
         """Return the ids in whose text *text* stands as it is, inside words too, newest first."""
         wanted = normalise(text)
-        return [memory_id for memory_id in reversed(self._rows)
+        ids = self.index.containing(wanted) if is_one_word(wanted) else reversed(self._rows)
+        return [memory_id for memory_id in ids
                 if wanted and wanted in normalise(self.text(memory_id))]
 
     # -- reading ------------------------------------------------------------
@@ -6508,7 +6030,6 @@ class FileStore:
     def _reload(self) -> None:
         """Read index.json, then the journal; tell the loaded indexes only what differs."""
         self._read_tombs()
-        self._tag_index = None
         before, state = self._rows, self._read_state()
         data = self._read_index()
         self._check = [len(data), zlib.crc32(data)]
@@ -6521,7 +6042,7 @@ class FileStore:
         for name, part in self._parts.items():
             if part.index is None:
                 saved = state["changed"].get(name) if trusted else None
-                part.valid, part.changed = saved is not None, dict.fromkeys(saved or ())
+                part.is_valid, part.changed = saved is not None, dict.fromkeys(saved or ())
         self._saved_lag = self._lag() if trusted else 0
         self._known_until = state["journal"][0] if trusted else 0
         self._unmirrored_before = frozenset(state.get("unmirrored", ()))
@@ -6530,7 +6051,7 @@ class FileStore:
         self._look_for_loss(held)
         for memory_id in before.keys() | self._rows.keys() if before else ():
             if before.get(memory_id) != self._rows.get(memory_id):
-                self._changed(memory_id, self.text(memory_id))
+                self._changed(memory_id, self.entry(memory_id))
 
     def _read_index(self) -> bytes:
         """Return the plain bytes of index.json; recover them when they cannot be had."""
@@ -6894,7 +6415,7 @@ class FileStore:
     def settle(self, *, rebuild: bool = False) -> None:
         """Fold the journal and save the indexes; *rebuild* makes them anew from the records."""
         for part in self._parts.values() if rebuild else ():
-            part.index, part.valid = None, False
+            part.index, part.is_valid = None, False
             part.open(self)
         self._fold()
         self._save_search()
@@ -7021,19 +6542,10 @@ class FileStore:
     def _save_search(self, *, vectors: bool = True) -> None:
         """Save each part that lags far behind; name what it lags by in .search/state.json."""
         limit = max(16, math.isqrt(len(self._rows)) // 8)      # of texts to index again, each time
-        grams = self._parts["grams"]
-        # Made of all texts again: at once for few, else now and then; `_purge` takes from it.
-        if vectors and self.backend == "local" and self._index_size() < _FOLD_ON_CLOSE and (
-                len(grams.changed) > (64 if len(self._rows) > 64 else 0)):
-            made = {memory_id: {dim: round(weight, 6) for dim, weight in
-                                GramIndex._local.embed_query(self.text(memory_id)).items()}
-                    for memory_id in self._rows}
-            self.write("vectors.json", to_json({"backend": "local", "vectors": made}))
-            (self.root / "vectors.f32").unlink(missing_ok=True)
         for part in self._parts.values():
-            if part.index is not None and (not part.valid or len(part.changed) > limit):
+            if part.index is not None and (not part.is_valid or len(part.changed) > limit):
                 part.save(self.cipher)
-        changed = {name: list(part.changed) for name, part in self._parts.items() if part.valid}
+        changed = {name: list(part.changed) for name, part in self._parts.items() if part.is_valid}
         state = {"format": self._format, "index": self._check,
                  "journal": self._journal_mark(self._journal_end),
                  "hot": self._hot, "changed": changed,
@@ -7067,6 +6579,11 @@ _FOLD_AT_ONCE, _FOLD_ON_CLOSE = 262_144, 1_048_576           # bytes of index.js
 _VECTORS_IN_JSON, _VECTORS_UNSAVED = 1 << 20, 32             # bytes of float32; vectors
 _BAD_LINE = "a damaged line of index.journal is left out"
 _ARCHIVE = "memory_archive.db"                     # where it is and index.json is not: the store
+
+
+def _indexed(entry: Mapping[str, Any] | None) -> tuple | None:
+    """Return what of an entry stands in the indexes."""
+    return entry and (entry["content"], tuple(entry.get("tags") or ()))
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
@@ -7482,7 +6999,9 @@ class Ranking:
 
         A cosine has no zero of its own: that of the memories in the middle distance is one.
         """
-        deep = self.depth if self.is_local else 4 * self.depth
+        if self.is_local:
+            return self.store.search_spelling(self.query, self.depth, accept=self.accept)
+        deep = 4 * self.depth
         found = self.store.search_vectors(self.vectorizer, vector, deep, accept=self.accept)
         self.floor = found[-1][1] if len(found) == deep else self.vectorizer.threshold
         return found[:self.depth]
@@ -7587,7 +7106,7 @@ class Ranking:
 
     def judged(self, hits: list[Hit]) -> list[Hit]:
         """Give each hit its confidence."""
-        ceiling = self.store.ceiling(self.query)
+        ceiling = self.store.ideal_score(self.query)
         unit = max((hit.kw_score for hit in hits), default=0.0)
         if self.how["fusion"] == "rrf":
             scores = [hit.kw_score for hit in hits]
@@ -7621,7 +7140,7 @@ def _voices(query: str, hits: Sequence[Hit], scores: Sequence[float]) -> list[fl
 
     -1 to 1; 0 where no hit is said by one whom the query names.
     """
-    labels = set(_labels(tokenize_terms(query)))
+    labels = set(speaker_labels(tokenize_terms(query)))
     said = [not labels.isdisjoint(speakers_of(hit.content[:100].lower())) for hit in hits]
     own = max((score for score, mine in zip(scores, said) if mine), default=0.0)
     others = max((score for score, mine in zip(scores, said) if not mine), default=0.0)
@@ -7948,17 +7467,17 @@ class HermesLite:
     def _compare(self, draft: Draft) -> tuple[Memory | None, tuple[Conflict, ...]]:
         """Return the memory that already says this, if any, and those that contradict it."""
         twin, conflicts = self._twin(draft), []
-        for memory_id in self.store.rivals(draft.content):
-            other = self.store.get(memory_id)
+        for memory_id in self.store.conflict_candidates(draft.content):
+            other = self.store.text(memory_id)
             if other is None or twin and memory_id == twin.id:
                 continue
-            if found := _conflict(draft.content, other.content):
-                conflicts.append(Conflict(memory_id, *found, self._clean(other.content)))
+            if found := _conflict(draft.content, other):
+                conflicts.append(Conflict(memory_id, *found, self._clean(other)))
         return twin, tuple(conflicts)
 
     def _twin(self, draft: Draft) -> Memory | None:
         """Return the same agent's memory that says this, else the one that a system names."""
-        twin_id = self.store.twin(draft.content, accept=lambda memory_id: (
+        twin_id = self.store.duplicate(draft.content, accept=lambda memory_id: (
             one := self.store.get(memory_id)) and is_same_agent(one.agent, draft.agent))
         if twin_id:
             return self.store.get(twin_id)
@@ -8056,7 +7575,8 @@ class HermesLite:
             ranking = self._ranking(query, vectorizer, max(_ARM_DEPTH, k),
                                     self._filter(room, wanted, agent))
             arms = self._arms(query, ranking.depth, ranking.accept, degraded)
-            arms["vectors"] = ranking.near(vector)
+            is_enough = ranking.is_local and len(arms["keywords"]) >= k
+            arms["vectors"] = [] if is_enough else ranking.near(vector)
             if span:
                 arms["dates"] = ranking.dated(arms, span, k)
             hits = ranking.ranked(arms, max(2 * k, _RERANK_DEPTH))
@@ -8114,9 +7634,9 @@ class HermesLite:
         with self._mutex:
             self.store.refresh()
             degraded += self._waiting()
-            ranked = self.store.search_vectors(vectorizer, vector, k, accept=None)
-            found = self._ranking(query, vectorizer, k, None).hits(
-                ranked, {"vectors": ranked}, limit=k)
+            ranking = self._ranking(query, vectorizer, k, None)
+            ranked = ranking.near(vector)
+            found = ranking.hits(ranked, {"vectors": ranked}, limit=k)
         hits = self._outgoing_hits([replace(hit, score=hit.vec_score) for hit in found])
         self.tell("vsearch", [hit.id for hit in hits], query=query)
         return Hits(hits, degraded + self.take_notices())
@@ -8810,10 +8330,11 @@ def _union(one: Iterable[str], two: Iterable[str]) -> tuple[str, ...]:
 
 def _conflict(new: str, old: str) -> tuple[str, str] | None:
     """Return (what about, type): of near-duplicates the fact, else the first of find_conflicts."""
-    fact = differs_in_fact(new, old)
-    if fact and _is_rival(fact, new, old) and len(normalise(new)) >= SHORTEST_DUPLICATE and (
-            similarity(new, old) >= DUPLICATE_RATIO):
-        return fact, "value"
+    shorter, longer = sorted((len(normalise(new)), len(normalise(old))))
+    if shorter >= SHORTEST_DUPLICATE and 2 * shorter >= DUPLICATE_RATIO * (shorter + longer):
+        fact = differs_in_fact(new, old)
+        if fact and _is_rival(fact, new, old) and similarity(new, old) >= DUPLICATE_RATIO:
+            return fact, "value"
     return next(iter(find_conflicts(new, old)), None)
 
 

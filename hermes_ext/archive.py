@@ -122,6 +122,7 @@ class ArchiveStore(ArchiveFile, Rescue, Tombs, Vectors):
         self._backup_day = self._tomb_key = ""
         self._hot: dict[int, float] | None = None
         self._seen = -1                            # PRAGMA data_version of the hot ones
+        self._local = core.LocalHashVectorizer()
         self._search = SearchTables(self._db, config["retrieval"])
 
     # -- records ------------------------------------------------------------
@@ -188,23 +189,18 @@ class ArchiveStore(ArchiveFile, Rescue, Tombs, Vectors):
             self._search.retire(old[1], json.loads(old[2])["content"])
             self._row("DELETE FROM vector WHERE seq=?", old[0])
             self._row("INSERT OR IGNORE INTO pending VALUES (?)", old[0])
-        mark = core._fact_mark(text) if self._search.behind < self._search.FEW else b""
         doc = old[1] if same else self._search.add()
         values = (doc, memory.access_count, whole(memory.created_at),
-                  memory.source and whole(memory.source),
-                  len(normalise(text)) > core.LONG_TEXT, entry, memory.id)
+                  memory.source and whole(memory.source), entry, memory.id)
         if old:
-            self._row("UPDATE memory SET doc=?, accesses=?, made=?, source=?, long=?, entry=? "
+            self._row("UPDATE memory SET doc=?, accesses=?, made=?, source=?, entry=? "
                       "WHERE id=?", *values)
-            if not same:
-                self._row("UPDATE memory SET mark=? WHERE id=?", mark, memory.id)
         else:
             seq = self._db().execute(
-                "INSERT INTO memory (mark, doc, accesses, made, source, long, entry, id) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (mark, *values)).lastrowid
+                "INSERT INTO memory (doc, accesses, made, source, entry, id) "
+                "VALUES (?, ?, ?, ?, ?, ?)", values).lastrowid
             if self.vector_kind():
                 self._row("INSERT INTO pending VALUES (?)", seq)
-        self._search.names.clear()
         self._heat(doc, memory.access_count)
         if old and not same:
             self._cool(old[1])
@@ -278,24 +274,27 @@ class ArchiveStore(ArchiveFile, Rescue, Tombs, Vectors):
                      rarest: int | None = None) -> list[tuple[str, float]]:
         """Rank by BM25; hot memories count hot_boost times. *rarest* as in BM25Index.search."""
         with self._reading():
-            return self._search.words.search(query, k, accept=accept, boost=self._boosts(),
-                                             rarest=rarest)
+            index = self._search.index
+            terms = index.query_terms(query, rarest=rarest)
+            return index.search_terms(terms, k, accept=accept, factors=self._boosts())
 
     @mended
     def in_context(self, query: str, found: Sequence[tuple[str, float]], *, scale: float = 1.0,
                    accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
         """Rank what was found by what stands beside it in its source, and by who says it."""
         with self._reading():
-            found = self._search.names.known_of(found)
+            how, postings = self.config["retrieval"], self._search.postings
             return core.rank_in_context(
-                self._search.words, query, found, self.config["retrieval"], scale=scale,
-                source=self._source, accept=accept)
+                self._search.index, query, found, scale=scale, neighbours=how["neighbours"],
+                share=how["source_share"], speaker=how["speaker"],
+                sources=lambda ids: postings.sources(
+                    i for i in ids if accept is None or accept(i)))
 
     @mended
-    def ceiling(self, query: str) -> float:
+    def ideal_score(self, query: str) -> float:
         """Return the keyword score of a memory that would hold every word of *query*."""
         with self._reading():
-            return self._search.words.ceiling(query)
+            return self._search.index.ideal_score(query)
 
     @mended
     def made_between(self, first: datetime, last: datetime) -> list[str]:
@@ -304,24 +303,26 @@ class ArchiveStore(ArchiveFile, Rescue, Tombs, Vectors):
             "SELECT id FROM memory WHERE made >= ? AND made < ? ORDER BY substr(made, 1, 25) "
             "DESC, id DESC", (core.iso(first), core.iso(last)))]
 
-    def _source(self, memory_id: str) -> object:
-        known = self._search.names.sources
-        if memory_id not in known:
-            self._search.names.known_of([(memory_id, 0.0)])
-        return known.get(memory_id)
+    @mended
+    def search_spelling(self, query: str, k: int, *,
+                        accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
+        """Rank by local vectors, which find shared spelling."""
+        with self._reading():
+            return core.search_spelling(self._search.index, query, k, texts=self.text,
+                                        accept=accept, vectorizer=self._local)
 
     @mended
-    def twin(self, text: str, *, accept: Callable[[str], bool] | None = None) -> str | None:
+    def duplicate(self, text: str, *,
+                  accept: Callable[[str], bool] | None = None) -> str | None:
         """Return the most similar memory from 0.85 up that differs in no fact."""
         with self._reading():
-            found = self._search.twins.find_duplicate(text, self.text, accept=accept)
-        return found[0] if found else None
+            return core.find_duplicate(self._search.index, text, self.text, accept=accept)
 
     @mended
-    def rivals(self, text: str) -> list[str]:
-        """Return the newest ids that may contradict *text*, and some that do not; at most 60."""
+    def conflict_candidates(self, text: str) -> list[str]:
+        """Return ids that may contradict *text*, and some that do not; at most 60."""
         with self._reading():
-            return self._search.claims.candidates(text)[:60]
+            return core.conflict_candidates(self._search.index, text)
 
     @mended
     def graph(self, *, rebuild: bool = False) -> Graph:
@@ -354,14 +355,16 @@ class ArchiveStore(ArchiveFile, Rescue, Tombs, Vectors):
     def containing(self, text: str) -> list[str]:
         """Return the ids in whose text *text* stands as it is, inside words too, newest first."""
         wanted = normalise(text)
+        if not wanted:
+            return []
         with self._reading():
-            has_pairs = 1 < len(wanted) <= core.LONG_TEXT
-            docs = self._search.twins.containing(wanted) if has_pairs else (
-                d for d, in self._db().execute("SELECT doc FROM memory").fetchall())
-            docs = {*docs, *(d for d, in self._db().execute("SELECT doc FROM memory WHERE long"))}
-            found = [row for row in self._db().execute(
-                "SELECT seq, id, entry FROM memory WHERE doc IN (SELECT value FROM json_each(?))",
-                (str([*docs]),)) if wanted and wanted in normalise(json.loads(row[2])["content"])]
+            if core.is_one_word(wanted):
+                keys = core.to_json(self._search.index.containing(wanted)).decode()
+                rows = self._db().execute("SELECT seq, id, entry FROM memory WHERE id IN "
+                                          "(SELECT value FROM json_each(?))", (keys,))
+            else:
+                rows = self._db().execute("SELECT seq, id, entry FROM memory")
+            found = [row for row in rows if wanted in normalise(json.loads(row[2])["content"])]
         return [memory_id for _, memory_id, _ in sorted(found, reverse=True)]
 
     # -- upkeep -------------------------------------------------------------
@@ -412,7 +415,7 @@ class ArchiveStore(ArchiveFile, Rescue, Tombs, Vectors):
         """Empty the indexes; every document waits to be cut again."""
         self._kinds.add("index")
         self._search.clear()
-        self._row("UPDATE memory SET doc = -1 - seq, mark = x''")
+        self._row("UPDATE memory SET doc = -1 - seq")
         rows = self._db().execute("SELECT seq FROM memory ORDER BY seq").fetchall()
         self._db().executemany("UPDATE memory SET doc=? WHERE seq=?", (
             (self._search.add(), seq) for seq, in rows))

@@ -26,22 +26,18 @@ from hermes_ext.archive_search import SCHEMA, TABLES
 
 __all__ = ["ArchiveFile"]
 
-_VERSION = 2
+_VERSION = 3
 _SOON = 0.5                          # seconds until a written log is brought into the file
 
-# memory: seq is the order of storing, doc the number in the search indexes, mark the digest of
-# its facts (a duplicate has the same; empty until the text is cut), entry the record as in
-# index.json. vector: the pieces of a text as float32; pending: who has none yet, where there are
+# memory: seq is the order of storing, doc the number in the search indexes, entry the record as
+# in index.json. vector: the pieces of a text as float32; pending: who has none yet, where there are
 # any at all.
 _SCHEMA = """
 CREATE TABLE memory (seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,
-                     doc INTEGER NOT NULL UNIQUE, mark BLOB NOT NULL, accesses INTEGER NOT NULL,
-                     made TEXT NOT NULL, source TEXT, long INTEGER NOT NULL,
-                     entry TEXT NOT NULL);
+                     doc INTEGER NOT NULL UNIQUE, accesses INTEGER NOT NULL,
+                     made TEXT NOT NULL, source TEXT, entry TEXT NOT NULL);
 CREATE INDEX memory_made ON memory (made);
-CREATE INDEX memory_mark ON memory (mark);
 CREATE INDEX memory_accesses ON memory (accesses) WHERE accesses > 0;
-CREATE INDEX memory_long ON memory (doc) WHERE long;
 CREATE TABLE tag (tag TEXT, at INTEGER, seq INTEGER REFERENCES memory ON DELETE CASCADE,
                   PRIMARY KEY (tag, at, seq)) WITHOUT ROWID;
 CREATE INDEX tag_seq ON tag (seq);
@@ -62,7 +58,7 @@ def _made(db: sqlite3.Connection) -> sqlite3.Connection:
         for statement in (SCHEMA + _SCHEMA).split(";"):
             db.execute(statement)
         db.execute("INSERT INTO fact VALUES ('tomb_key', ?)", (os.urandom(32).hex(),))
-    for statement in _TO_2 if version == 1 else ():
+    for statement in _TO_3 if version in (1, 2) else ():
         db.execute(statement)
     _raise_generation(db)
     db.execute(f"PRAGMA user_version={_VERSION}")
@@ -70,11 +66,14 @@ def _made(db: sqlite3.Connection) -> sqlite3.Connection:
     return db
 
 
-# The indexes are made anew. `state` is gone: a process of version 1 that has the file open stops.
-_TO_2 = (*(f"DROP TABLE {name}" for name in (*TABLES, "state")
-           if name not in ("dense", "spread")),
+# The indexes are made anew, from the records. `state` is gone: a process of version 1 that has
+# the file open stops.
+_TO_3 = (*(f"DROP TABLE IF EXISTS {name}" for name in (
+             *TABLES, "counts", "state", "spread", "dense", "slice", "gram", "claim", "sentence")),
+         "DROP INDEX memory_long", "ALTER TABLE memory DROP COLUMN long",
+         "DROP INDEX memory_mark", "ALTER TABLE memory DROP COLUMN mark",
          *SCHEMA.split(";"),
-         "UPDATE counts SET format='1', count=(SELECT count(*) FROM memory)")
+         "UPDATE counts SET format='2', count=(SELECT count(*) FROM memory)")
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -166,16 +166,13 @@ class Tombs:
 
 
 class Vectors:
-    """Vectors of all kinds; the dense ones are of one backend and model at a time."""
+    """Dense vectors, of one backend and model at a time."""
 
     @mended
     def search_vectors(self, vectorizer: Vectorizer, query: core.Vector, k: int, *,
                        accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
         """Rank by cosine; below the vectorizer's threshold nothing is returned."""
         with self._reading():
-            if vectorizer.name == "local":
-                return self._search.grams.search(query, threshold=vectorizer.threshold, limit=k,
-                                                 accept=accept)
             return self._search_dense(vectorizer, query, k, accept)
 
     def _search_dense(self, vectorizer: Vectorizer, query: core.Vector, k: int,

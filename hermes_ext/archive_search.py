@@ -1,32 +1,25 @@
-"""The archive's search: the core's indexes, their lists kept in tables of one SQLite file.
+"""The archive's search: the postings of the core's keyword index, in tables of one SQLite file.
 
-A part of hermes_ext/archive.py. What ranks is the core's own code (BM25Index, SparseIndex,
-DuplicateIndex); here stands only where its lists lie. Every indexed text is a document with a
-number of its own; a text that changes gets a new one, so a higher number is newer.
+A part of hermes_ext/archive.py. What ranks is the core's BM25Index; here stands where its lists
+lie. Every indexed text is a document with a number of its own; a text that changes gets a new
+one, so a higher number is newer.
 
-    fresh     the last documents, at most some TAIL: their terms and pairs, not yet in the tables
-              below. A process reads them into memory, so a write touches one row, not a hundred
-    word      (block of BLOCK documents, term) -> how many, the highest tf, documents and
-              (document, tf > 1), as uint32
-    spread    term -> (block, how many, the highest tf) of each block that is whole, as uint32
-    dense     of a block that is whole, a term that stands in DENSE documents or more so many
-              times: the documents as bits, in place of those in word
-    length    terms of each document, as uint32, SMALL documents a row
-    slice     bitmaps: which documents have a pair (twins) or a gram (local vectors), which
-              sentences a word (claims); SMALL of them a row, and BLOCK once that many are there
-    claim     (block, hash, document): what a text that contradicts it has to meet
-    sentence  the document of each sentence
-    gram      document -> its local vector
-    entity    (folded name, name, document)
-    counts    the next number of a document and of a sentence, up to which they are in the
-              tables, up to which documents are cut into terms, count, sum of lengths of what is
-              cut, and how often a document was taken out: whoever reads another number looks again
+    fresh       the last documents, at most some TAIL: their terms and labels, not yet in the tables below. A
+                process reads them into memory, so a write touches one row, not a hundred
+    word        (block of BLOCK documents, term) -> how many, the highest count in one document,
+                the documents as uint32, and (document, count > 1) as uint32
+    vocabulary  every word of an alphabet that stands in `word`
+    length      terms of each document as uint32, LENGTHS documents a row
+    entity      (folded name, name, document)
+    counts      the next number of a document, up to which they are in the tables (flushed), up to
+                which they are cut into terms (cut), how many there are, the sum of their lengths,
+                a length that none falls below, and how often one was taken out or anything was
+                changed: whoever reads another number looks again
 
 A large batch stores records alone: its documents wait uncut, from `cut` up to `next`, until
 somebody searches or the store is closed. Then `catch_up` brings them in a chunk at a time; a
-process that cannot write cuts them for itself, in memory.
-
-Removing a document takes it out of every list; nothing of it waits to be compacted.
+process that cannot write cuts them for itself, in memory. Removing a document takes it out of
+every list; nothing of it waits to be compacted.
 """
 from __future__ import annotations
 
@@ -34,69 +27,60 @@ import functools
 import json
 import sqlite3
 from array import array
-from collections import Counter, OrderedDict
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import hermes_lite as core
-from hermes_lite import extract_entities, normalise, tokenize_terms
-from hermes_ext.archive_index import (CLAIMS, GRAMS, TWINS, UTF8, Claims, Grams, Graph, Names, Row,
-                                      TermList, Twins, Words, count_terms, gram_rows, unpacked)
+from hermes_lite import BM25Index, GraphStore, extract_entities, is_gram, tokenize_terms
 
-__all__ = ["Graph", "SCHEMA", "SearchTables", "TABLES"]
-
-_ROWS = 4_096                        # more than the bitmaps of one kind
-_CACHED = 6_000                      # bitmaps kept in memory, of up to 8 KB
-_NAMES = 20_000                      # ids kept in memory
+__all__ = ["Graph", "SCHEMA", "SearchTables", "TABLES", "TablePostings"]
 
 SCHEMA = """
-CREATE TABLE counts (one INTEGER PRIMARY KEY CHECK (one = 1), next INTEGER, sentence INTEGER,
-                    flushed INTEGER, flushed_sentence INTEGER, count INTEGER, total INTEGER,
-                    shortest INTEGER, retired INTEGER, format TEXT, changes INTEGER,
-                    cut INTEGER);
-INSERT INTO counts VALUES (1, 0, 0, 0, 0, 0, 0, 4294967295, 0, '', 0, 0);
-CREATE TABLE fresh (doc INTEGER PRIMARY KEY, terms BLOB NOT NULL, pairs BLOB NOT NULL,
-                    claims BLOB NOT NULL, sentence INTEGER NOT NULL, sentences BLOB NOT NULL);
-CREATE TABLE claim (block INTEGER, hash INTEGER, doc INTEGER, PRIMARY KEY (block, hash, doc))
+CREATE TABLE counts (one INTEGER PRIMARY KEY CHECK (one = 1), next INTEGER, flushed INTEGER,
+                     cut INTEGER, count INTEGER, total INTEGER, shortest INTEGER,
+                     retired INTEGER, changes INTEGER, format TEXT);
+INSERT INTO counts VALUES (1, 0, 0, 0, 0, 0, 4294967295, 0, 0, '');
+CREATE TABLE fresh (doc INTEGER PRIMARY KEY, terms BLOB NOT NULL);
+CREATE TABLE word (block INTEGER, term TEXT, size INTEGER NOT NULL, most INTEGER NOT NULL,
+                   docs BLOB NOT NULL, repeats BLOB NOT NULL, PRIMARY KEY (block, term))
     WITHOUT ROWID;
-CREATE TABLE sentence (number INTEGER PRIMARY KEY, doc INTEGER NOT NULL);
-CREATE INDEX sentence_doc ON sentence (doc);
-CREATE TABLE word (block INTEGER, term BLOB, size INTEGER NOT NULL, most INTEGER NOT NULL,
-                   docs BLOB NOT NULL, pairs BLOB NOT NULL, PRIMARY KEY (block, term))
-    WITHOUT ROWID;
-CREATE TABLE spread (term BLOB PRIMARY KEY, sizes BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE dense (term BLOB, times INTEGER, block INTEGER, bits BLOB NOT NULL,
-                    PRIMARY KEY (term, times, block)) WITHOUT ROWID;
+CREATE TABLE vocabulary (term TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE length (start INTEGER PRIMARY KEY, sizes BLOB NOT NULL);
-CREATE TABLE slice (at INTEGER PRIMARY KEY, bits BLOB NOT NULL);
-CREATE TABLE gram (doc INTEGER PRIMARY KEY, vector BLOB NOT NULL);
 CREATE TABLE entity (fold TEXT, name TEXT, doc INTEGER, PRIMARY KEY (fold, name, doc))
     WITHOUT ROWID;
 """
-TABLES = ("fresh", "word", "spread", "dense", "length", "slice", "gram", "entity", "claim",
-          "sentence")
-_STATE = ("next", "sentence", "flushed", "flushed_sentence", "count", "total", "shortest",
-          "retired", "known_format", "changes", "cut")
+TABLES = ("fresh", "word", "vocabulary", "length", "entity")
+LENGTHS = 8_192                      # documents of one row of `length`
+_STATE = ("next", "flushed", "cut", "count", "total", "shortest", "retired", "changes",
+          "known_format")
+_COLUMNS = "next, flushed, cut, count, total, shortest, retired, changes, format"
+_NAMES = 20_000                      # ids kept in memory
+_LISTS = 500                         # lists kept in memory
+_MANY = 64                           # terms that are looked up in the vocabulary first
 
 
 class SearchTables:
-    """The indexes of one archive. `read` before a search, `add` and `retire` in a transaction.
+    """The tables of one archive. `read` before a search, `add` and `retire` in a transaction.
 
-    *db* returns the open connection; *how* is the section retrieval of the config.
+    *db* returns the open connection; *how* is the section retrieval of the config. `index` is
+    the keyword index over the tables.
     """
-    BLOCK, SMALL = 65_536, 8_192     # documents; powers of two, the second divides the first
+    BLOCK = 65_536                   # documents of one list
     TAIL = 1_024                     # documents that wait in `fresh` between two commits
     BULK = 8_192                     # … and inside one transaction
     FEW = 256                        # documents that a commit cuts; more wait for a search
-    DENSE = 256                      # documents of a list that is better kept as bits
 
     def __init__(self, db: Callable[[], sqlite3.Connection], how: Mapping[str, object]) -> None:
-        self._db, self.how = db, how
-        self.format = f"2 stem={how['stem']} grams={how['grams']} cues={how['cues']}"
+        self._db = db
+        self.format = f"3 stem={how['stem']} grams={how['grams']} cues={how['cues']}"
         self.tokenize = functools.partial(tokenize_terms, stem=bool(how["stem"]),
                                           grams=how["grams"], cues=bool(how["cues"]))
-        self.names = Names(self)
-        self.words, self.claims = Words(self), Claims(self)
-        self.twins, self.grams = Twins(self), Grams(self)
+        self.postings = TablePostings(self)
+        self.index = BM25Index(
+            float(how["bm25_k1"]), float(how["bm25_b"]), self.tokenize, postings=self.postings,
+            select=core.query_terms if how["stop_words"] else list,
+            spelling=bool(how["spelling"]))
         self.forget()
 
     def sql(self, statement: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
@@ -106,44 +90,33 @@ class SearchTables:
 
     def forget(self) -> None:
         """Drop all that is held in memory, as after a rollback."""
-        self.next = self.flushed = self.count = self.total = self.retired = 0
-        self.sentence = self.flushed_sentence = self.changes = self.cut = 0
+        self.next = self.flushed = self.cut = 0
+        self.count = self.total = self.retired = self.changes = 0
         self.shortest, self.known_format = 1 << 32, ""
-        self._bitmaps: OrderedDict[int, int] = OrderedDict()
-        self._reset()
+        self._empty_tail()
 
-    def _reset(self) -> None:
-        """Forget what lies in `fresh` and what hangs on how much is in the tables."""
+    def _empty_tail(self) -> None:
         self._read_until = 0                       # documents of `fresh` below it are in memory
-        self.loose: dict[int, bytes] = {}          # what is cut in memory alone: local vectors
-        self.loose_marks: dict[bytes, list[int]] = {}
-        self.tail: dict[int, Row] = {}
-        self.tail_words: dict[bytes, list[int]] | None = None
-        self.tail_pairs: dict[bytes, list[int]] = {}
-        self.words.forget()
-        for index in (self.twins, self.grams, self.claims):
-            index.reset()
-        self.names.clear()
+        self.tail: dict[int, list[str]] = {}       # document -> its terms
+        self.is_loose = False                      # some of it was cut in memory alone
+        self.postings.forget()
 
     def read(self, *, to_write: bool = False) -> None:
         """Take over what others have committed; one small query when there is nothing."""
-        row = dict(zip(_STATE, self.sql("SELECT next, sentence, flushed, flushed_sentence, count, "
-                                        "total, shortest, retired, format, changes, cut FROM "
-                                        "counts").fetchone()))
-        if self.loose and row["changes"] == self.changes and not to_write:
+        row = dict(zip(_STATE, self.sql(f"SELECT {_COLUMNS} FROM counts").fetchone()))
+        is_same = row["changes"] == self.changes
+        if is_same and self.is_loose and not to_write:
             return
-        if row["flushed"] != self.flushed or row["retired"] != self.retired or self.loose:
-            if row["retired"] != self.retired:
-                self._bitmaps.clear()
-            self._forget_open_blocks()
-            self._reset()
-        if row["changes"] != self.changes or len(self.names.known) > _NAMES:
-            self.names.clear()
+        if self.is_loose or (row["flushed"], row["retired"]) != (self.flushed, self.retired):
+            self._empty_tail()
+        if not is_same:
+            self.postings.forget_state()
         vars(self).update(row)
         self.known_format = self.known_format or self.format
         if self._read_until < self.cut:
-            for doc, *row in self.sql("SELECT * FROM fresh WHERE doc >= ?", (self._read_until,)):
-                self._take(doc, Row(*row))
+            for doc, terms in self.sql("SELECT doc, terms FROM fresh WHERE doc >= ?",
+                                       (self._read_until,)):
+                self._take(doc, _split(terms))
             self._read_until = self.cut
 
     @property
@@ -156,49 +129,17 @@ class SearchTables:
         """How many documents wait uncut; one that was removed meanwhile counts."""
         return self.next - self.cut
 
-    def _forget_open_blocks(self) -> None:
-        """Drop the bitmaps of blocks that were not whole when they were read."""
-        whole = {kind: self.end_of(kind) // self.BLOCK * self.BLOCK
-                 for kind in (TWINS, GRAMS, CLAIMS)}
-        for at in list(self._bitmaps):
-            if at // _ROWS % (1 << 30) >= whole[at // _ROWS >> 30]:
-                del self._bitmaps[at]
-
-    def end_of(self, kind: int) -> int:
-        """Return up to which number the bitmaps of a kind go."""
-        return self.flushed_sentence if kind == CLAIMS else self.flushed
-
-    def _take(self, doc: int, row: Row) -> None:
-        self.tail[doc] = row
-        self.names.clear()
-        if self.tail_words is not None:
-            self._take_words(doc, row.terms)
-        self.words.grow(doc, row.terms)
-        for index in (self.twins, self.grams, self.claims):
-            index.grow(doc)
-
-    def _take_words(self, doc: int, terms: bytes) -> None:
-        words, pairs = self.tail_words, self.tail_pairs
-        for term, tf in Counter(terms.split(b"\n") if terms else ()).items():
-            words.setdefault(term, []).append(doc)
-            if tf > 1:
-                pairs.setdefault(term, []).extend((doc, tf))
-
-    def tail_of(self, term: bytes) -> tuple[list[int], list[int]]:
-        """Return the documents of *term* that wait in `fresh`, and (document, tf > 1)."""
-        if self.tail_words is None:
-            self.tail_words, self.tail_pairs = {}, {}
-            for doc, row in self.tail.items():
-                self._take_words(doc, row.terms)
-        return self.tail_words.get(term, []), self.tail_pairs.get(term, [])
+    def _take(self, doc: int, terms: list[str]) -> None:
+        self.tail[doc] = terms
+        self.postings.grow(doc, terms)
 
     def save(self) -> None:
         """Count the change and write the counters; the last statement before a commit."""
         self.changes += 1
-        self.names.clear()
-        self.sql("UPDATE counts SET next=?, sentence=?, flushed=?, flushed_sentence=?, count=?, "
-                 "total=?, shortest=?, retired=?, format=?, changes=?, cut=?",
-                 [getattr(self, name) for name in _STATE])
+        self.postings.forget_state()
+        values = [getattr(self, name) for name in _STATE]
+        columns = ", ".join(f"{name}=?" for name in _COLUMNS.split(", "))
+        self.sql(f"UPDATE counts SET {columns}", values)
 
     # -- writing ------------------------------------------------------------
 
@@ -215,254 +156,120 @@ class SearchTables:
             rows = self.sql("SELECT doc, entry FROM memory WHERE doc >= ? AND doc < ? ORDER BY "
                             "doc LIMIT ?", (self.cut, end, self.TAIL)).fetchall()
             for doc, entry in rows:
-                self._cut(doc, json.loads(entry)["content"], loosely)
-            self.cut = self._read_until = rows[-1][0] + 1 if len(rows) == self.TAIL else end
+                self._cut(doc, json.loads(entry)["content"], loosely=loosely)
+            is_last = len(rows) < self.TAIL
+            self.cut = self._read_until = end if is_last else rows[-1][0] + 1
             if len(self.tail) >= self.BULK and not loosely:
                 self.flush()
 
-    def _cut(self, doc: int, text: str, loosely: bool) -> None:
-        tokens, mark = self.tokenize(text), core._fact_mark(text)
-        size, buckets = core._pair_buckets(normalise(text), core.DuplicateIndex.WIDTH)
-        pairs = array("H", (*buckets, core.DuplicateIndex.WIDTH + core._grade(size))).tobytes()
-        vector = core._vector_bytes(self.grams.local.embed_query(text))
-        claims, sentences = core._conflict_marks(text)
-        row = Row("\n".join(tokens).encode(*UTF8), pairs, claims.tobytes(), self.sentence,
-                  _packed(sentences))
-        self.sentence, self.total = self.sentence + len(sentences), self.total + len(tokens)
-        self.shortest = min(self.shortest, len(tokens))
+    def _cut(self, doc: int, text: str, *, loosely: bool) -> None:
+        terms = [*self.tokenize(text), *core.text_labels(text)]
+        length = _length(terms)
+        self.total += length
+        self.shortest = min(self.shortest, length)
         if loosely:
-            self.loose_marks.setdefault(mark, []).append(doc)
-            self.loose[doc] = vector
+            self.is_loose = True
         else:
-            self.sql("INSERT INTO fresh VALUES (?, ?, ?, ?, ?, ?)", (doc, *row))
-            self.sql("INSERT INTO gram VALUES (?, ?)", (doc, vector))
-            self.sql("UPDATE memory SET mark=? WHERE doc=? AND mark=x''", (mark, doc))
-        self._take(doc, row)
+            self.sql("INSERT INTO fresh VALUES (?, ?)", (doc, _join(terms)))
+        self._take(doc, terms)
 
     def retire(self, doc: int, text: str) -> None:
         """Take a document out of every list; *text* is what is stored under it."""
-        self.count, self.retired = self.count - 1, self.retired + 1
-        self.names.clear()
+        self.count -= 1
+        self.retired += 1
+        self.postings.forget_state()
         if doc >= self.cut:
             return
-        tokens = self.tokenize(text)
+        terms = [*self.tokenize(text), *core.text_labels(text)]
+        self.total -= _length(terms)
         if doc >= self.flushed:
-            self.sql("DELETE FROM fresh WHERE doc = ?", (doc,))
-        else:
-            for term, tf in Counter(tokens).items():
-                self._cut_term(doc, term.encode(*UTF8), tf)
-                self.words.drop(term, doc // self.BLOCK)
-            self._cut_length(doc)
-            self._cut_bits(doc, text)
-            self._cut_claims(doc, text)
-            self.sql("DELETE FROM entity WHERE doc = ? AND fold IN (SELECT value FROM "
-                     "json_each(?))", (doc, core.to_json([name.casefold() for name, _ in
-                                                          extract_entities(text)]).decode()))
-        self.sql("DELETE FROM gram WHERE doc = ?", (doc,))
-        self.total -= len(tokens)
-        self.words.shrink(doc)
-        if doc in self.tail:
-            for index in (self.twins, self.grams, self.claims):
-                index.shrink(doc)
-            del self.tail[doc]
-            self._drop_words(doc, tokens)
+            self.sql("DELETE FROM fresh WHERE doc=?", (doc,))
+            if doc in self.tail:
+                del self.tail[doc]
+                self.postings.shrink(doc, terms)
+            return
+        for term in dict.fromkeys(terms):
+            self._cut_out(doc, term)
+        self._cut_length(doc)
+        self.postings.shrink(doc, ())
+        folds = json.dumps([name.casefold() for name, _ in extract_entities(text)])
+        self.sql("DELETE FROM entity WHERE doc=? AND fold IN (SELECT value FROM json_each(?))",
+                 (doc, folds))
 
-    def _drop_words(self, doc: int, tokens: list[str]) -> None:
-        for term in {token.encode(*UTF8) for token in tokens} if self.tail_words else ():
-            self.tail_words[term].remove(doc)
-            if not self.tail_words[term]:
-                del self.tail_words[term]
-            pairs = self.tail_pairs.get(term, [])
-            at = pairs[::2].index(doc) if doc in pairs[::2] else len(pairs)
-            del pairs[2 * at:2 * at + 2]
-
-    def _cut_term(self, doc: int, term: bytes, tf: int) -> None:
-        key = doc // self.BLOCK, term
-        row = self.sql("SELECT docs, pairs FROM word WHERE block=? AND term=?", key).fetchone()
+    def _cut_out(self, doc: int, term: str) -> None:
+        """Take a document out of the list of one term; an empty list goes, and the word with it."""
+        block = doc // self.BLOCK
+        row = self.sql("SELECT docs, repeats FROM word WHERE block=? AND term=?",
+                       (block, _sql(term))).fetchone()
         if row is None:
             return
-        docs, pairs = map(functools.partial(array, "I"), row)
-        if (at := core._place(docs, doc)) >= 0:
+        docs, repeats = array("I", row[0]), _pairs(row[1])
+        at = bisect_left(docs, doc)
+        if at < len(docs) and docs[at] == doc:
             del docs[at]
-        if tf > 1 and (at := core._place(pairs[::2], doc)) >= 0:
-            del pairs[2 * at:2 * at + 2]
-        self.sql("UPDATE word SET size=size-1, docs=?, pairs=? WHERE block=? AND term=?",
-                 (docs.tobytes(), pairs.tobytes(), *key))
-        if self.sql("DELETE FROM word WHERE block=? AND term=? AND size=0", key).rowcount:
-            self.sql("DELETE FROM dense WHERE block=? AND term=?", key)
-        for times, data in self.sql("SELECT times, bits FROM dense WHERE term=? AND times<=? AND "
-                                    "block=?", (term, min(tf, 3), key[0])).fetchall():
-            bits = bytearray(data)
-            bits[doc % self.BLOCK >> 3] &= ~(1 << (doc & 7))
-            self.sql("UPDATE dense SET bits=? WHERE term=? AND times=? AND block=?",
-                     (bytes(bits), term, times, key[0]))
-        if key[0] < self.flushed // self.BLOCK:
-            self._cut_spread(*key)
-
-    def _cut_spread(self, block: int, term: bytes) -> None:
-        rows = []
-        for data, in self.sql("SELECT sizes FROM spread WHERE term=?", (term,)).fetchall():
-            sizes = iter(array("I", data))
-            rows = [(each, size - (each == block), most) for each, size, most in zip(*[sizes] * 3)]
-        sizes = array("I", [n for row in rows if row[1] for n in row])
-        self.sql("UPDATE spread SET sizes=? WHERE term=?", (sizes.tobytes(), term))
-        self.sql("DELETE FROM spread WHERE term=? AND sizes=x''", (term,))
+        repeats.pop(doc, None)
+        if docs:
+            self.sql("UPDATE word SET size=?, docs=?, repeats=? WHERE block=? AND term=?",
+                     (len(docs), docs.tobytes(), _packed(repeats), block, _sql(term)))
+            return
+        self.sql("DELETE FROM word WHERE block=? AND term=?", (block, _sql(term)))
+        if not any(self.sql("SELECT 1 FROM word WHERE block=? AND term=?",
+                            (other, _sql(term))).fetchone() for other in self.blocks()):
+            self.sql("DELETE FROM vocabulary WHERE term=?", (_sql(term),))
 
     def _cut_length(self, doc: int) -> None:
-        start = doc // self.SMALL * self.SMALL
-        row = self.sql("SELECT sizes FROM length WHERE start=?", (start,)).fetchone()
-        sizes = array("I", row[0])
+        start = doc // LENGTHS * LENGTHS
+        sizes = array("I", self.sql("SELECT sizes FROM length WHERE start=?",
+                                    (start,)).fetchone()[0])
         sizes[doc - start] = 0
         self.sql("UPDATE length SET sizes=? WHERE start=?", (sizes.tobytes(), start))
-
-    def _cut_bits(self, doc: int, text: str) -> None:
-        size, buckets = core._pair_buckets(normalise(text), core.DuplicateIndex.WIDTH)
-        rows = [(TWINS, row) for row in (*buckets, core.DuplicateIndex.WIDTH
-                                          + core._grade(size))]
-        rows += [(GRAMS, row) for row in gram_rows(self.grams.vector(doc))]
-        for kind, row in rows:
-            self._cut_bit(kind, doc, row)
-
-    def _cut_bit(self, kind: int, number: int, row: int) -> None:
-        width = self.BLOCK if number < self.end_of(kind) // self.BLOCK * self.BLOCK else self.SMALL
-        start = number // width * width
-        at = _at(kind, start, row)
-        self._bitmaps.pop(at, None)
-        found = self.sql("SELECT bits FROM slice WHERE at=?", (at,)).fetchone()
-        if found:
-            bits = int.from_bytes(found[0], "little") & ~(1 << (number - start))
-            self.sql("UPDATE slice SET bits=? WHERE at=?", (_bytes(bits), at))
-
-    def _cut_claims(self, doc: int, text: str) -> None:
-        hashes, sentences = core._conflict_marks(text)
-        self._db().executemany("DELETE FROM claim WHERE block=? AND hash=? AND doc=?", (
-            (doc // self.BLOCK, number, doc) for number in hashes))
-        numbers = [n for n, in self.sql("SELECT number FROM sentence WHERE doc=? ORDER BY number",
-                                        (doc,))]
-        for number, buckets in zip(numbers, sentences):
-            for bucket in buckets:
-                self._cut_bit(CLAIMS, number, bucket)
-        self.sql("DELETE FROM sentence WHERE doc=?", (doc,))
 
     def flush(self) -> None:
         """Bring what waits in `fresh` into the tables; one pass over each."""
         if self.tail:
-            self._flush_words()
+            lists = self.postings.tail_lists()
+            self._flush_words(lists)
+            self._db().executemany(
+                "INSERT OR IGNORE INTO vocabulary VALUES (?)",
+                [(_sql(term),) for term in sorted(lists) if _is_word(term)])
             self._flush_lengths()
-            self._flush_bits(TWINS, {doc: array("H", row.pairs) for doc, row in
-                                      self.tail.items()})
-            self._flush_bits(GRAMS, {doc: gram_rows(self.grams.vector(doc))
-                                      for doc in self.tail})
-            self._flush_claims()
             self._flush_entities()
             self.sql("DELETE FROM fresh")
-        for block in range(self.flushed // self.BLOCK, self.cut // self.BLOCK):
-            self._close_words(block)
-        for kind, end in ((TWINS, self.cut), (GRAMS, self.cut), (CLAIMS, self.sentence)):
-            self._merge(kind, self.end_of(kind) // self.BLOCK, end // self.BLOCK)
-        self._forget_open_blocks()
-        self.flushed, self.flushed_sentence = self.cut, self.sentence
-        self._reset()
+        self.flushed = self.cut
+        self._empty_tail()
         self._read_until = self.cut
 
-    def _flush_claims(self) -> None:
-        bits: dict[int, Sequence[int]] = {}
-        for doc, row in self.tail.items():
-            numbers = range(row.sentence, self.sentence)
-            bits.update(zip(numbers, unpacked(row.sentences)))
-            self._db().executemany("INSERT INTO sentence VALUES (?, ?)", (
-                (number, doc) for number, _ in zip(numbers, unpacked(row.sentences))))
-        self._db().executemany("INSERT INTO claim VALUES (?, ?, ?)", sorted(
-            (doc // self.BLOCK, number, doc) for doc, row in self.tail.items()
-            for number in array("I", row.claims)))
-        self._flush_bits(CLAIMS, bits)
-
-    def _flush_words(self) -> None:
-        self.tail_of(b"")
+    def _flush_words(self, lists: Mapping[str, list[int]]) -> None:
         rows = []
-        for term, docs in self.tail_words.items():
-            pairs = self.tail_pairs.get(term, [])
-            for block in range(docs[0] // self.BLOCK, docs[-1] // self.BLOCK + 1):
-                if some := [doc for doc in docs if doc // self.BLOCK == block]:
-                    more = [n for pair in zip(pairs[::2], pairs[1::2])
-                            if pair[0] // self.BLOCK == block for n in pair]
-                    rows.append((block, term, len(some), max(more[1::2], default=1),
-                                 array("I", some).tobytes(), array("I", more).tobytes()))
+        for term, docs in lists.items():
+            repeats = self.postings.tail_repeats(term)
+            for block in sorted({doc // self.BLOCK for doc in docs}):
+                some = [doc for doc in docs if doc // self.BLOCK == block]
+                more = {doc: repeats[doc] for doc in some if doc in repeats}
+                rows.append((block, _sql(term), len(some), max(more.values(), default=1),
+                             array("I", some).tobytes(), _packed(more)))
         rows.sort()
         self._db().executemany(
             "INSERT INTO word VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (block, term) DO UPDATE SET "
             "size = size + excluded.size, most = max(most, excluded.most), "
             "docs = CAST(docs || excluded.docs AS BLOB), "
-            "pairs = CAST(pairs || excluded.pairs AS BLOB)", rows)
-
-    def _close_words(self, block: int) -> None:
-        """Turn the long lists of a block that is whole into bits, and note who is in it."""
-        start, size = block * self.BLOCK, self.BLOCK // 8
-        self._db().executemany(
-            "INSERT INTO spread VALUES (?, ?) ON CONFLICT (term) DO UPDATE SET "
-            "sizes = CAST(sizes || excluded.sizes AS BLOB)",
-            [(term, array("I", (block, *row)).tobytes()) for term, *row in self.sql(
-                "SELECT term, size, most FROM word WHERE block=? ORDER BY term", (block,))])
-        for term, in self.sql("SELECT term FROM word WHERE block=? AND size>=?",
-                              (block, self.DENSE)).fetchall():
-            docs, pairs = map(functools.partial(array, "I"), self.sql(
-                "SELECT docs, pairs FROM word WHERE block=? AND term=?", (block, term)).fetchone())
-            for times in (1, 2, 3):
-                some = docs if times == 1 else core._repeated(pairs, times)
-                if len(some) >= self.DENSE:
-                    bits = core._row_of([doc - start for doc in some], self.BLOCK)
-                    self.sql("INSERT INTO dense VALUES (?, ?, ?, ?)",
-                             (term, times, block, bytes(bits[:size])))
-            self.sql("UPDATE word SET docs=x'' WHERE block=? AND term=?", (block, term))
+            "repeats = CAST(repeats || excluded.repeats AS BLOB)", rows)
 
     def _flush_lengths(self) -> None:
-        sizes: dict[int, array] = {}
-        for doc, row in self.tail.items():
-            start = doc // self.SMALL * self.SMALL
-            if start not in sizes:
+        rows: dict[int, array[int]] = {}
+        for doc in sorted(self.tail):
+            start = doc // LENGTHS * LENGTHS
+            if start not in rows:
                 old = self.sql("SELECT sizes FROM length WHERE start=?", (start,)).fetchone()
-                sizes[start] = array("I", old[0] if old else b"")
-            sizes[start].extend([0] * (doc - start - len(sizes[start])))
-            sizes[start].append(count_terms(row.terms))
-        for start, row in sizes.items():
-            self.sql("INSERT OR REPLACE INTO length VALUES (?, ?)", (start, row.tobytes()))
-
-    def _flush_bits(self, kind: int, rows: Mapping[int, Iterable[int]]) -> None:
-        parts: dict[int, dict[int, int]] = {}
-        for doc, buckets in rows.items():
-            start = doc // self.SMALL * self.SMALL
-            part, bit = parts.setdefault(start, {}), 1 << (doc - start)
-            for bucket in buckets:
-                part[bucket] = part.get(bucket, 0) | bit
-        for start, part in parts.items():
-            for at, bits in self.sql("SELECT at, bits FROM slice WHERE at BETWEEN ? AND ?",
-                                     (_at(kind, start, 0), _at(kind, start, _ROWS - 1))):
-                bucket = at % _ROWS
-                if bucket in part:
-                    part[bucket] |= int.from_bytes(bits, "little")
-            self._db().executemany("INSERT OR REPLACE INTO slice VALUES (?, ?)", (
-                (_at(kind, start, bucket), _bytes(bits)) for bucket, bits in sorted(
-                    part.items())))
-
-    def _merge(self, kind: int, first: int, end: int) -> None:
-        """Join the small bitmaps of each block from *first* below *end*: it is whole now."""
-        for block in range(first, end):
-            whole: dict[int, int] = {}
-            for start in range(block * self.BLOCK, (block + 1) * self.BLOCK, self.SMALL):
-                low, high = _at(kind, start, 0), _at(kind, start, _ROWS - 1)
-                for at, bits in self.sql("SELECT at, bits FROM slice WHERE at BETWEEN ? AND ?",
-                                         (low, high)):
-                    whole[at % _ROWS] = whole.get(at % _ROWS, 0) | int.from_bytes(
-                        bits, "little") << (start - block * self.BLOCK)
-                self.sql("DELETE FROM slice WHERE at BETWEEN ? AND ?", (low, high))
-            self._db().executemany("INSERT INTO slice VALUES (?, ?)", (
-                (_at(kind, block * self.BLOCK, row), _bytes(bits)) for row, bits in sorted(
-                    whole.items())))
+                rows[start] = array("I", old[0] if old else b"")
+            _set_at(rows[start], doc - start, _length(self.tail[doc]))
+        self._db().executemany("INSERT OR REPLACE INTO length VALUES (?, ?)", [
+            (start, sizes.tobytes()) for start, sizes in rows.items()])
 
     def _flush_entities(self) -> None:
-        docs = self.texts(self.tail)
+        texts = self.texts(self.tail)
         self._db().executemany("INSERT OR IGNORE INTO entity VALUES (?, ?, ?)", sorted(
-            (name.casefold(), name, doc) for doc, text in docs.items()
+            (name.casefold(), name, doc) for doc, text in texts.items()
             for name, _ in extract_entities(text)))
 
     def clear(self) -> None:
@@ -475,74 +282,277 @@ class SearchTables:
 
     # -- reading ------------------------------------------------------------
 
+    def blocks(self) -> range:
+        """Return the numbers of the blocks that have lists."""
+        return range(-(-self.flushed // self.BLOCK))
+
     def texts(self, docs: Iterable[int]) -> dict[int, str]:
         """Return the texts of some documents."""
         rows = self.sql("SELECT doc, entry FROM memory WHERE doc IN "
                         "(SELECT value FROM json_each(?)) ORDER BY doc", (str([*docs]),))
         return {doc: json.loads(entry)["content"] for doc, entry in rows}
 
-    def lists(self, terms: Iterable[str]) -> dict[str, TermList]:
-        """Return the lists of those terms that a document has; read when looked at."""
-        found: dict[bytes, TermList] = {}
-        names = {term.encode(*UTF8): term for term in terms}
-        marks = _marks(len(names))
-        padded = *names, *[None] * (marks.count("?") - len(names))
-        for term, data in self.sql(f"SELECT term, sizes FROM spread WHERE term IN ({marks})",
-                                   padded):
-            entry, sizes = found.setdefault(term, TermList(self, term)), array("I", data)
-            entry.sizes.update(zip(sizes[::3], zip(sizes[1::3], sizes[2::3])))
-        block = self.flushed // self.BLOCK
-        for term, *row in self.sql("SELECT term, size, most FROM word WHERE block=? AND "
-                                   f"term IN ({marks})", (block, *padded)):
-            found.setdefault(term, TermList(self, term)).sizes[block] = tuple(row)
-        for term in names:
-            if self.tail_of(term)[0] and term not in found:
-                found[term] = TermList(self, term)
-        return {names[term]: entry for term, entry in found.items()}
 
-    def parts(self, kind: int) -> Iterator[tuple[int, int]]:
-        """Yield (first number, how many) of each part of the bitmaps of a kind."""
-        start, end = 0, self.end_of(kind)
-        while start < end:
-            width = self.BLOCK if start + self.BLOCK <= end else self.SMALL
-            yield start, min(width, end - start)
-            start += width
+class TablePostings:
+    """The core's Postings over SearchTables: what lies in the tables, and what is fresh."""
 
-    def bitmaps(self, kind: int, start: int, rows: Sequence[int]) -> dict[int, int]:
-        """Return {row: bitmap} of one part, and keep them for the next question."""
-        known, wanted = self._bitmaps, []
-        for row in rows:
-            at = _at(kind, start, row)
-            if at in known:
-                known.move_to_end(at)
-            else:
-                wanted.append(at)
-        if wanted:
-            marks = _marks(len(wanted))
-            known.update(dict.fromkeys(wanted, 0))
-            for at, bits in self.sql(f"SELECT at, bits FROM slice WHERE at IN ({marks})", (
-                    *wanted, *[None] * (marks.count("?") - len(wanted)))):
-                known[at] = int.from_bytes(bits, "little")
-        found = {row: known[_at(kind, start, row)] for row in rows}
-        while len(known) > _CACHED:
-            known.popitem(last=False)
+    def __init__(self, tables: SearchTables) -> None:
+        self.tables = tables
+
+    def forget(self) -> None:
+        """Drop all that was read."""
+        self._lengths: array[int] | None = None
+        self._tail: dict[str, list[int]] | None = None
+        self._tail_repeats: dict[str, dict[int, int]] = {}
+        self.forget_state()
+
+    def forget_state(self) -> None:
+        """Drop what holds for one state of the file: names and lists."""
+        self._names: dict[int, str] = {}
+        self._docs: dict[str, int] = {}
+        self._sources: dict[str, object] = {}
+        self._lists: dict[str, TableTerm | None] = {}
+
+    def __len__(self) -> int:
+        return self.tables.count
+
+    def total_length(self) -> int:
+        return self.tables.total
+
+    def shortest(self) -> int:
+        return self.tables.shortest
+
+    def lengths(self) -> Sequence[int]:
+        if self._lengths is None:
+            sizes = array("I")
+            for start, data in self.tables.sql("SELECT start, sizes FROM length ORDER BY start"):
+                sizes.extend([0] * (start - len(sizes)))
+                sizes.frombytes(data)
+            for doc in sorted(self.tables.tail):
+                _set_at(sizes, doc, _length(self.tables.tail[doc]))
+            self._lengths = sizes
+        return self._lengths
+
+    def lists(self, terms: Iterable[str]) -> dict[str, TableTerm]:
+        wanted = list(dict.fromkeys(terms))
+        unknown = [term for term in wanted if term not in self._lists]
+        if len(self._lists) > _LISTS:
+            self._lists.clear()
+            unknown = wanted
+        if len(unknown) > _MANY:
+            unknown = self._known_words(unknown)
+        if unknown:
+            self._lists.update(self._read(unknown))
+        return {term: found for term in wanted if (found := self._lists.get(term))}
+
+    def _read(self, terms: Sequence[str]) -> dict[str, TableTerm | None]:
+        """Read of some terms how many documents have them."""
+        found: dict[str, TableTerm | None] = dict.fromkeys(terms)
+        names = {_sql(term): term for term in terms}
+        tail = self.tail_lists()
+        for block in self.tables.blocks():
+            for name, size, most in self.tables.sql(
+                    "SELECT term, size, most FROM word WHERE block=? AND term IN "
+                    f"({_marks(names)})", (block, *names)):
+                term = names[name]
+                if found[term] is None:
+                    found[term] = TableTerm(self.tables, term)
+                found[term].blocks[block] = size, most
+        for term in terms:
+            if term in tail and found[term] is None:
+                found[term] = TableTerm(self.tables, term)
         return found
 
+    def _known_words(self, terms: Sequence[str]) -> list[str]:
+        """Return those of many terms that any document has."""
+        tail = self.tail_lists()
+        known = {term for term in terms if term in tail or not _is_word(term)}
+        for start in range(0, len(terms), 500):
+            some = [_sql(term) for term in terms[start:start + 500]]
+            known.update(term for term, in self.tables.sql(
+                f"SELECT term FROM vocabulary WHERE term IN ({_marks(some)})", some))
+        return [term for term in terms if term in known]
 
-def _packed(sentences: Sequence[Iterable[int]]) -> bytes:
-    """Return sets of numbers as uint16, each behind its length."""
-    return array("H", [n for buckets in sentences for n in (len(buckets), *sorted(buckets))]
-                 ).tobytes()
+    def terms_containing(self, pieces: Sequence[str]) -> list[str]:
+        condition = " OR ".join("instr(term, ?)" for _ in pieces)
+        saved = self.tables.sql(f"SELECT term FROM vocabulary WHERE {condition}",
+                                [*map(_sql, pieces)]) if pieces else ()
+        found = dict.fromkeys(term for term, in saved)
+        found.update(dict.fromkeys(term for term in self.tail_lists() if _is_word(term)
+                                   and any(piece in term for piece in pieces)))
+        return [*found]
+
+    def keys(self, docs: Iterable[int]) -> dict[int, str]:
+        wanted = list(docs)
+        self._note("doc", str([doc for doc in wanted if doc not in self._names]))
+        return {doc: self._names[doc] for doc in wanted if doc in self._names}
+
+    def docs(self, keys: Iterable[str]) -> dict[str, int]:
+        wanted = list(keys)
+        self._note("id", json.dumps([key for key in wanted if key not in self._docs]))
+        return {key: self._docs[key] for key in wanted if key in self._docs}
+
+    def sources(self, keys: Iterable[str]) -> dict[str, object]:
+        """Return the sources of those keys that there are."""
+        return {key: self._sources[key] for key in self.docs(keys)}
+
+    def _note(self, column: str, values: str) -> None:
+        """Read the names and sources of some documents at once."""
+        if values == "[]":
+            return
+        if len(self._names) > _NAMES:
+            self._names, self._docs, self._sources = {}, {}, {}
+        for doc, memory_id, source in self.tables.sql(
+                f"SELECT doc, id, source FROM memory WHERE {column} IN (SELECT value FROM "
+                "json_each(?))", (values,)):
+            self._names[doc] = memory_id
+            self._docs[memory_id] = doc
+            self._sources[memory_id] = source
+
+    # -- fresh documents ----------------------------------------------------
+
+    def tail_lists(self) -> dict[str, list[int]]:
+        """Return the documents of each term that wait in `fresh`, ascending."""
+        if self._tail is None:
+            self._tail, self._tail_repeats = {}, {}
+            for doc, terms in self.tables.tail.items():
+                self._add_to_tail(doc, terms)
+        return self._tail
+
+    def tail_repeats(self, term: str) -> dict[int, int]:
+        """Return {document: count} of the fresh documents that have a term more than once."""
+        self.tail_lists()
+        return self._tail_repeats.get(term, {})
+
+    def _add_to_tail(self, doc: int, terms: Iterable[str]) -> None:
+        for term, count in Counter(terms).items():
+            self._tail.setdefault(term, []).append(doc)
+            if count > 1:
+                self._tail_repeats.setdefault(term, {})[doc] = count
+
+    def grow(self, doc: int, terms: Sequence[str]) -> None:
+        """Take a fresh document in."""
+        self.forget_state()
+        if self._lengths is not None:
+            _set_at(self._lengths, doc, _length(terms))
+        if self._tail is not None:
+            self._add_to_tail(doc, terms)
+
+    def shrink(self, doc: int, terms: Iterable[str]) -> None:
+        """Take a document out; *terms* are those of a fresh one."""
+        if self._lengths is not None and doc < len(self._lengths):
+            self._lengths[doc] = 0
+        for term in dict.fromkeys(terms) if self._tail is not None else ():
+            self._tail[term].remove(doc)
+            self._tail_repeats.get(term, {}).pop(doc, None)
+            if not self._tail[term]:
+                del self._tail[term]
 
 
-def _at(kind: int, start: int, row: int) -> int:
-    return ((kind << 30) + start) * _ROWS + row
+class TableTerm:
+    """The core's TermPostings of one term, its documents read when they are asked for."""
+
+    def __init__(self, tables: SearchTables, term: str) -> None:
+        self.tables = tables
+        self.term = term
+        self.blocks: dict[int, tuple[int, int]] = {}       # block -> size, most
+        self._tail = list(tables.postings.tail_lists().get(term, ()))
+        self._tail_repeats = dict(tables.postings.tail_repeats(term))
+
+    @property
+    def size(self) -> int:
+        return sum(size for size, _ in self.blocks.values()) + len(self._tail)
+
+    @property
+    def most(self) -> int:
+        return max([1, *(most for _, most in self.blocks.values()),
+                    *self._tail_repeats.values()])
+
+    @functools.cached_property
+    def docs(self) -> array[int]:
+        docs = array("I")
+        for data in self._column("docs", self.blocks):
+            docs.frombytes(data)
+        docs.extend(self._tail)
+        return docs
+
+    @functools.cached_property
+    def repeats(self) -> dict[int, int]:
+        repeats: dict[int, int] = {}
+        several = [block for block, (_, most) in self.blocks.items() if most > 1]
+        for data in self._column("repeats", several):
+            repeats.update(_pairs(data))
+        repeats.update(self._tail_repeats)
+        return repeats
+
+    def _column(self, name: str, blocks: Iterable[int]) -> Iterator[bytes]:
+        for block in sorted(blocks):
+            yield self.tables.sql(f"SELECT {name} FROM word WHERE block=? AND term=?",
+                                  (block, _sql(self.term))).fetchone()[0]
 
 
-def _bytes(bits: int) -> bytes:
-    return bits.to_bytes((bits.bit_length() + 7) // 8, "little")
+class Graph:
+    """What GraphStore tells, asked of the tables."""
+
+    def __init__(self, tables: SearchTables) -> None:
+        self.tables, self._fresh = tables, GraphStore()
+        for doc, text in tables.texts(tables.tail).items():
+            self._fresh.add(doc, text)
+
+    def top(self, count: int) -> list[tuple[str, str, int]]:
+        """Return (name, type, memories) of the most mentioned entities; ties by name."""
+        counts = Counter(dict(self.tables.sql("SELECT name, count(*) FROM entity GROUP BY name")))
+        counts.update({name: len(entity["memory_ids"])
+                       for name, entity in self._fresh.entities.items()})
+        best = sorted(counts.items(), key=lambda row: (-row[1], row[0]))[:count]
+        return [(name, dict(extract_entities(name)).get(name, "name"), n) for name, n in best]
+
+    def memories(self, name: str) -> list[str]:
+        """Return the ids that mention *name*, oldest first; case does not matter."""
+        fold = name.casefold()
+        docs = {doc for known, entity in self._fresh.entities.items()
+                if known.casefold() == fold for doc in entity["memory_ids"]}
+        docs.update(doc for doc, in self.tables.sql("SELECT doc FROM entity WHERE fold=?",
+                                                    (fold,)))
+        return sorted(self.tables.postings.keys(docs).values())
 
 
-def _marks(count: int) -> str:
-    """Return question marks for at least *count* values, of few lengths: statements are kept."""
-    return ",".join("?" * (-(-count // 32) * 32 or 32))
+def _is_word(term: str) -> bool:
+    return not is_gram(term) and term[0] not in core.LABELS
+
+
+def _length(terms: Iterable[str]) -> int:
+    """Return how many terms of a document are no labels."""
+    return sum(term[0] not in core.LABELS for term in terms)
+
+
+def _sql(term: str) -> str:
+    """Return a term as SQLite takes it: no lone surrogate."""
+    return term.encode("utf-8", "replace").decode()
+
+
+def _join(terms: Iterable[str]) -> bytes:
+    return "\n".join(terms).encode("utf-8", "replace")
+
+
+def _split(data: bytes) -> list[str]:
+    return data.decode().split("\n") if data else []
+
+
+def _packed(repeats: Mapping[int, int]) -> bytes:
+    return array("I", [number for pair in repeats.items() for number in pair]).tobytes()
+
+
+def _pairs(data: bytes) -> dict[int, int]:
+    numbers = iter(array("I", data))
+    return dict(zip(numbers, numbers))
+
+
+def _set_at(sizes: array[int], at: int, size: int) -> None:
+    """Set one place of an array, which grows by zeros up to it."""
+    sizes.extend([0] * (at + 1 - len(sizes)))
+    sizes[at] = size
+
+
+def _marks(values: Sequence[object] | Mapping[str, object]) -> str:
+    return ",".join("?" * len(values))

@@ -294,7 +294,7 @@ def _put(memory: HermesLite, cold: Memory, *, moved: str) -> bool:
     tomb = store.forgotten(record.content)
     at = core.parse_time(tomb["at"]) if tomb else None
     is_other = at is not None and stamp_of(at) < moved
-    if tomb and not is_other and not tomb["why"].startswith("pruned") or store.twin(
+    if tomb and not is_other and not tomb["why"].startswith("pruned") or store.duplicate(
             record.content, accept=lambda i: core.is_same_agent(store.get(i).agent,
                                                                 record.agent)):
         return False

@@ -52,11 +52,9 @@ class Case(unittest.TestCase):
     def clock(self) -> datetime:
         return self.now
 
-    def small(self, *, block: int = 32, small: int = 8, tail: int = 6, bulk: int = 20,
-              few: int = 2, dense: int = 3) -> None:
+    def small(self, *, block: int = 32, tail: int = 6, bulk: int = 20, few: int = 2) -> None:
         """Make blocks small, so that a few texts fill several."""
-        for name, value in (("BLOCK", block), ("SMALL", small), ("BULK", bulk), ("TAIL", tail),
-                            ("FEW", few), ("DENSE", dense)):
+        for name, value in (("BLOCK", block), ("BULK", bulk), ("TAIL", tail), ("FEW", few)):
             patch = mock.patch.object(SearchTables, name, value)
             patch.start()
             self.addCleanup(patch.stop)
@@ -162,14 +160,14 @@ class TestContract(Case):
             lambda s: s.search_words(query, 7, accept=None),
             lambda s: s.search_words(query, 50, accept=None),
             lambda s: s.search_words(draw_name, 5, accept=some.__contains__),
-            lambda s: s.search_vectors(vectorizer, vector, 9, accept=None),
-            lambda s: s.search_vectors(vectorizer, vector, 3, accept=some.__contains__),
+            lambda s: s.search_spelling(query, 9, accept=None),
+            lambda s: s.search_spelling(query, 3, accept=some.__contains__),
             lambda s: s.in_context(query, s.search_words(query, 20, accept=None), scale=1.0,
                                    accept=None),
             lambda s: s.in_context(query, [(i, 0.5) for i in known[:9]] + [(known[-1], 0.0)],
                                    scale=0.1, accept=some.__contains__),
-            lambda s: s.twin(text), lambda s: s.twin(text, accept=some.__contains__),
-            lambda s: s.rivals(text), lambda s: s.rivals(f"{query}. {text}"),
+            lambda s: s.duplicate(text), lambda s: s.duplicate(text, accept=some.__contains__),
+            lambda s: s.conflict_candidates(text), lambda s: s.conflict_candidates(f"{query}. {text}"),
             lambda s: s.graph().top(9), lambda s: s.graph().memories("redis"),
             lambda s: s.tagged(["contract"]), lambda s: s.tagged(["CLIENT_zhang", "合同"]),
             lambda s: s.tagged(["contract", "alert"], 2), lambda s: s.tagged(["alert"], 3),
@@ -178,7 +176,7 @@ class TestContract(Case):
             lambda s: [s.is_taken(i) for i in known[:5] + ["other"]],
             lambda s: s.forgotten(text), lambda s: known and s.get(known[-1]).entry(),
             lambda s: s.missing_vectors(vectorizer),
-            lambda s: s.ceiling(query), lambda s: s.ceiling("Grafanna databse 合同"),
+            lambda s: s.ideal_score(query), lambda s: s.ideal_score("Grafanna databse 合同"),
             lambda s: s.search_words("Grafanna serveer", 5, accept=None),
             lambda s: s.made_between(START, START + (self.now - START) / 2)]
         draw_name = draw.choice(NAMES)
@@ -192,8 +190,8 @@ class TestContract(Case):
                     self.assertAlmostEqual(one, two, delta=1e-9)
             else:
                 self.assertEqual(files, table, (number, query, text, piece))
-        offered = stores[0].rivals(text)           # complete where there are fewer than 60
-        for other in stores[1].rivals(text) if len(offered) < 60 else ():
+        offered = stores[0].conflict_candidates(text)           # complete where there are fewer than 60
+        for other in stores[1].conflict_candidates(text) if len(offered) < 60 else ():
             if core._conflict(text, stores[0].text(other)):
                 self.assertIn(other, offered, text)
 
@@ -300,10 +298,9 @@ class TestPromises(Case):
                               store.search_words(query, 20, accept=None)],
                              [(i, round(score, 9)) for i, score in
                               fresh.search_words(query, 20, accept=None)])
-            vector = vectorizer.embed_query(query)
-            self.assertEqual(store.search_vectors(vectorizer, vector, 9, accept=None),
-                             fresh.search_vectors(vectorizer, vector, 9, accept=None))
-            self.assertEqual(store.rivals(query), fresh.rivals(query))
+            self.assertEqual(store.search_spelling(query, 9, accept=None),
+                             fresh.search_spelling(query, 9, accept=None))
+            self.assertEqual(store.conflict_candidates(query), fresh.conflict_candidates(query))
 
     def test_a_batch_is_stored_at_once_and_searched_when_asked(self) -> None:
         self.small()
@@ -353,17 +350,25 @@ class TestPromises(Case):
         self.assertEqual(len(reader), 3)
         self.check_indexes(reader)
 
-    def test_a_file_of_the_first_format_is_taken_over(self) -> None:
-        store = self.archive()
-        self.fill(store, 9)
-        store.close()
-        with contextlib.closing(sqlite3.connect(store.path)) as db:
-            db.executescript("DROP TABLE counts; DROP TABLE dense; DROP TABLE spread; DROP TABLE word; "
-                             "CREATE TABLE state (one); CREATE TABLE word (block, term); "
-                             "PRAGMA user_version=1")
-        self.check_indexes(self.archive())
-        self.fill(self.archive(), 5, start=9)
-        self.check_indexes(self.archive())
+    def test_a_file_of_an_earlier_format_is_taken_over(self) -> None:
+        for version in (1, 2):
+            store = self.archive(f"v{version}")
+            self.fill(store, 9)
+            store.close()
+            with contextlib.closing(sqlite3.connect(store.path)) as db:
+                db.executescript(
+                    "DROP TABLE counts; DROP TABLE word; DROP TABLE vocabulary; "
+                    "ALTER TABLE memory ADD COLUMN long INTEGER NOT NULL DEFAULT 0; "
+                    "ALTER TABLE memory ADD COLUMN mark BLOB NOT NULL DEFAULT x''; "
+                    "CREATE INDEX memory_long ON memory (doc) WHERE long; "
+                    "CREATE INDEX memory_mark ON memory (mark); CREATE TABLE state (one); "
+                    "CREATE TABLE word (block, term); CREATE TABLE slice (at, bits); "
+                    f"PRAGMA user_version={version}")
+            store = self.archive(f"v{version}")
+            self.check_indexes(store)
+            self.assertEqual(store.duplicate(store.text("mem_0003")), "mem_0003")
+            self.fill(self.archive(f"v{version}"), 5, start=9)
+            self.check_indexes(self.archive(f"v{version}"))
 
     def test_two_processes_write_at_once_and_a_third_reads_what_both_wrote(self) -> None:
         reader = self.archive("a")
@@ -412,7 +417,7 @@ class TestPromises(Case):
                 for _ in range(2):
                     with contextlib.suppress(StorageError):
                         store.search_words("合同", 5, accept=None)
-                        store.rivals("note 5 about 合同 8 and the gateway")
+                        store.conflict_candidates("note 5 about 合同 8 and the gateway")
                         [*store]
                 self.assertGreater(len(store), 260)
                 self.assertIsNone(store.get("mem_0007"))
@@ -510,11 +515,10 @@ class TestPromises(Case):
                 store.remove(memory_id, why="forgotten")
         store.close()
         with contextlib.closing(sqlite3.connect(store.path)) as db:
-            for name in ("memory", "fresh", "word", "spread", "dense", "claim", "sentence", "gram",
-                         "entity"):
+            for name in ("memory", "fresh", "word", "vocabulary", "entity"):
                 self.assertEqual(db.execute(f"SELECT count(*) FROM {name}").fetchone(), (0,), name)
-            self.assertEqual({byte for bits, in db.execute(
-                "SELECT bits FROM slice UNION ALL SELECT sizes FROM length") for byte in bits}, {0})
+            self.assertEqual({byte for sizes, in db.execute("SELECT sizes FROM length")
+                              for byte in sizes}, {0})
 
     def test_files_are_for_their_owner_only(self) -> None:
         old = os.umask(0)
