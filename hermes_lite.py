@@ -6417,6 +6417,8 @@ class FileStore:
         for part in self._parts.values() if rebuild else ():
             part.index, part.is_valid = None, False
             part.open(self)
+        if rebuild and self.vector_kind() is None:         # unreadable: made again where wanted
+            (self.root / "vectors.json").unlink(missing_ok=True)
         self._fold()
         self._save_search()
 

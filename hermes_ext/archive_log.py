@@ -12,7 +12,6 @@ import contextlib
 import os
 import struct
 from array import array
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 

@@ -346,7 +346,7 @@ def _check_search(store: FileStore) -> Check:
     """Load every index that claims to fit; look for ids in the graph that no record has."""
     bad = []
     for name, part in store._parts.items():
-        if part.valid:
+        if part.is_valid:
             try:
                 part._load(core.unseal(part.path.read_bytes(), store.cipher))
             except (OSError, ValueError, LookupError, TypeError, AttributeError):

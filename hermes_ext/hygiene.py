@@ -268,7 +268,7 @@ def _purge(store: FileStore, ids: set[str]) -> tuple[list[str], list[str]]:
 
 
 def reindex(memory: HermesLite) -> Done:
-    """Make keyword, duplicate and vector indexes and the graph anew from the records."""
+    """Make the index, the vectors and the graph anew from the records."""
     store = file_store(memory)
     with store.transaction():
         store.settle(rebuild=True)

@@ -256,7 +256,7 @@ class Restore(Case):
                ".obsidian/plugins/a/main.js", "store/.hidden.md", "store/a/b.md", "rooms/x.py",
                "logs/evil.sh", "data/x.json", ".state_sync.json", ".state_records.json", ".bashrc", "store/CON.exe",
                "cold/evil.py", "cold/cold_1.jsonl.gz", "config.yaml.restored", "stb_snapshot.json",
-               ".search/words.bin", "backups/manual.tar.gz", "Config.yaml", "vault/x.md"]
+               ".search/index.bin", "backups/manual.tar.gz", "Config.yaml", "vault/x.md"]
         usual = ["rooms/new.md", "store/mine.md", "logs/audit.log", ".state_sediment.json",
                  "backups/prune_20260101_000000.json"]
         archive = self.archive({"index.json": b"[]", **{name: b"{}" for name in odd + usual}})

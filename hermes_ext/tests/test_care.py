@@ -143,8 +143,7 @@ class Doctor(Case):
         memory = self.filled()
         hygiene.reindex(memory)
         memory.close()
-        for name, check in (("vectors.json", "vectors"), (".search/words.bin", "search"),
-                            (".search/twins.bin", "search"), ("graph.json", "search")):
+        for name, check in ((".search/index.bin", "search"), ("graph.json", "search")):
             path, good = self.root / name, (self.root / name).read_bytes()
             path.write_bytes(good[:len(good) // 2])
             self.assertEqual(self.look()[check], "fail", name)
@@ -154,7 +153,7 @@ class Doctor(Case):
     def test_vectors_of_unknown_memories_warn(self) -> None:
         self.filled().close()
         path = self.root / "vectors.json"
-        content = json.loads(path.read_bytes())
+        content = {"backend": "far", "model": "m", "dimension": 2, "vectors": {}}
         content["vectors"]["mem_of_nobody"] = {"1": 1.0}
         path.write_text(json.dumps(content))
         self.assertEqual(self.look()["vectors"], "warn")
@@ -209,7 +208,7 @@ class Repair(Case):
         memory.close()
         (self.root / "store" / f"{kept.id}.md").unlink()
         (self.root / "store" / f"{gone.id}.md").write_bytes(returned)
-        (self.root / ".search" / "words.bin").write_bytes(b"nothing")
+        (self.root / ".search" / "index.bin").write_bytes(b"nothing")
         (self.root / "vectors.json").write_bytes(b"{")
         (self.root / ".index.json.999999999.0123abcd.tmp").write_bytes(b"x")
         os.chmod(self.root / "index.json", 0o644)
