@@ -2,7 +2,9 @@
 """Size, load, several processes, kill -9, full disks: what was acknowledged is there.
 
     python3 test_stress.py            a shortened form, under a minute
-    python3 test_stress.py --full     200 rounds of kills, 8 processes x 50 writes
+    python3 test_stress.py --seed N   another choice of the attacks in it
+    python3 test_stress.py --full     200 rounds of kills, 8 processes x 50 writes, and every
+                                      attack of hermes_ext/tests/attacks.py, with a table
 
 Every writer is a process of its own. It says on a pipe what it is about to do, and says it again
 when the call has returned; whatever the second line names has to survive everything done here.
@@ -39,8 +41,9 @@ sys.path.insert(0, str(HERE))
 import hermes_lite as hermes  # noqa: E402
 
 FULL = "--full" in sys.argv
+SEED = int(sys.argv[sys.argv.index("--seed") + 1]) if "--seed" in sys.argv else None
 PATIENCE = 1800.0       # seconds to wait for a lock or a word: a busy machine fails no test
-ROUNDS = 200 if FULL else 25
+ROUNDS = 200 if FULL else 15
 HAS_CIPHER = importlib.util.find_spec("cryptography") is not None
 WORDS = ("meeting server budget garden violin harbour copper ticket lantern window travel invoice "
          "Frühstück Rechnung Fahrrad Teppich Garten Werkstatt Brücke Lieferung Kalender "
@@ -585,7 +588,7 @@ class AtOnce(Stress):
         return told, took
 
     def test_8_processes_with_forget_prune_and_sediment_lose_no_write(self) -> None:
-        count = 50 if FULL else 15
+        count = 50 if FULL else 10
         log = write_log(self.folder / "sessions", ["decided"], 30)
         stop, codes = threading.Event(), []
 
@@ -593,6 +596,7 @@ class AtOnce(Stress):
             while not stop.is_set():
                 codes.append(run_sediment("--session", str(log), "--apply", "--root",
                                           str(self.root)).returncode)
+                stop.wait(0 if FULL else 0.3)      # a loaded machine takes no longer by its runs
         thread = threading.Thread(target=sediment)
         thread.start()
         try:
@@ -1049,12 +1053,44 @@ class Sediment(Stress):
         self.assert_whole(self.root)
 
 
+# =================================================================================================
+# 6. Failing disks, power cuts, damaged files, stores that move
+# =================================================================================================
+
+ATTACKED: list[str] = []
+
+
+class Attacked(Stress):
+    """Every command on every store; see hermes_ext/tests/attacks.py."""
+
+    @unittest.skipUnless(hasattr(os, "fork") and (HERE / "hermes_ext/tests/attacks.py").exists(),
+                         "the attacks need fork() and the folder hermes_ext")
+    def test_no_attack_loses_a_memory_or_brings_one_back(self) -> None:
+        from hermes_ext.tests import attacks
+        folder = Path(tempfile.mkdtemp(prefix="hermes-attacks-", dir=memory_folder()))
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        if FULL:
+            tally = attacks.attack_all(folder)
+        else:
+            seed = SEED if SEED is not None else attacks.print_of_code()
+            ATTACKED.append(f"attacks chosen by --seed {seed}")
+            tally = attacks.attack_some(folder, seed=seed)
+        ATTACKED.append(tally.table())
+        self.assertEqual("\n".join(tally.lines()), "")
+
+
+def memory_folder() -> str | None:
+    """Return a folder that is held in memory, where there is one: no attack needs a real disk."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
 def report() -> None:
     print(f"\nkill -9: {TOTALS['rounds']} rounds; acknowledged {TOTALS['acknowledged']} writes "
           f"and {TOTALS['forgotten']} deletions in all; lost {TOTALS['lost']}; "
           f"{TOTALS['leftovers']} temporary files of killed writers, all cleared")
     if not HAS_CIPHER:
         print("cryptography is not installed: nothing was tried with encryption on")
+    print(*ATTACKED, sep="\n")
 
 
 def main() -> None:
@@ -1062,6 +1098,9 @@ def main() -> None:
         run_worker(*sys.argv[2:])
         return
     sys.argv[:] = [word for word in sys.argv if word != "--full"]
+    if SEED is not None:
+        at = sys.argv.index("--seed")
+        del sys.argv[at:at + 2]
     unittest.addModuleCleanup(report)
     unittest.main()
 
