@@ -485,19 +485,22 @@ def judge(scene: Scene, command: Command | None = None, *, ran: Outcome | None =
     if found is None:
         return faults
     faults += [("traceback", each) for each in found.tracebacks]
+    said = f"{ran.out}{ran.err}" if ran is not None else ""
+    has_forgotten = done and "still holds" not in said         # a cold file, for instance
+    has_added = done and "not yet delivered whole" not in said             # sync comes back to it
     rows, cold = found.rows or {}, found.cold
     there = {**cold, **rows}
     lost = [] if given_up else [text for i, text in needed.items() if not (
         there.get(i) == text or i in edited and i in there or i in moved and text in found.saved)]
     everything = "\n".join(there.values())
-    if done:
+    if has_added:
         lost += [name for name in command.adds if _token(name) not in everything]
     if lost:
         was_said = {3, 13} & {*found.codes} or re.search(_SAYS_DAMAGE, found.said)
         kind = "reported" if excused and was_said else "lost"
         faults.append((kind, f"{len(lost)} of {len(needed)}: {[t.split()[0] for t in lost]}; "
                              f"{found.said}"))
-    gone = {*scene.ids("gone"), *(may_go if done else ())}
+    gone = {*scene.ids("gone"), *(may_go if has_forgotten else ())}
     back = [text for i, text in {**kept, **scene.ids("gone")}.items()
             if i in gone and (i in there or text in everything)]
     if back:
