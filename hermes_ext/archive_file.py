@@ -274,9 +274,11 @@ class ArchiveFile:
         """Look at a log that no process is writing: is it of this file, and is all of it good?
 
         SQLite would apply the log of another file, and leave out in silence what stands behind a
-        damaged frame. What can still be read there is stored again with the next transaction.
+        damaged frame. What can still be read there is stored again with the next transaction. A
+        log that is shorter than it was, or gone, can only be named.
         """
-        if not archive_log.has_page(self.path):
+        promised = archive_log.promised_frames(self.path)
+        if not promised and not archive_log.has_page(self.path):
             return
         if not self._depth:
             try:
@@ -289,12 +291,19 @@ class ArchiveFile:
                 self.notices.append(f"{FILE}-wal belonged to another state of {FILE} than the one "
                                     f"that lies there now; it was left out and is kept as {aside}")
                 return
-            listed = archive_log.frames(self.path)
+            listed = archive_log.frames(self.path, promised=promised)
             whole = max((n for n, frame in enumerate(listed, 1) if frame.is_commit), default=0)
+            if promised == archive_log.promised_frames(self.path):     # nobody is at work
+                whole = max(whole, min(promised, len(listed)))
+            if len(listed) < promised == archive_log.promised_frames(self.path):
+                self.notices.append(f"{FILE}-wal is missing or was cut off: {promised - len(listed)} "
+                                    f"of {counted(promised, 'page')} that were written last are "
+                                    "gone; compare with what you stored last")
+                self._has_lost = True
             with contextlib.closing(connect(uri_of(self.path))) as db:
                 read = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1]
                 if 0 <= read < whole:
-                    self._found = records_behind(self.path, read)
+                    self._found = records_behind(self.path, read, promised=promised)
                     aside = core.set_aside(archive_log.log_of(self.path), copy=True).name
                     self.notices.append(
                         f"{FILE}-wal was damaged (kept as {aside}); what stands behind the damage "

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 __all__ = ["Frame", "frames", "generation_of", "has_page", "is_of_file", "length", "log_of",
-           "page_size", "verified_pages"]
+           "page_size", "promised_frames", "verified_pages"]
 
 _HEAD, _FRAME = 32, 24                             # bytes before all frames; before each page
 _GENERATION = 68                                   # where a file's header has it
@@ -56,11 +56,35 @@ def has_page(path: Path) -> bool:
     return length(path) > _HEAD + _FRAME
 
 
-def frames(path: Path) -> list[Frame]:
+def promised_frames(path: Path) -> int:
+    """Return how many frames the log has to have, by the file that processes share (-shm).
+
+    A killed process leaves that file behind. 0 where it is not there, is damaged, or says that
+    all frames were brought into the database.
+    """
+    try:
+        head = path.with_name(f"{path.name}-shm").read_bytes()[:_SHARED.size * 2 + 4]
+        one, two = head[:_SHARED.size], head[_SHARED.size:_SHARED.size * 2]
+        version, is_made, frame_count = _SHARED.unpack(one)
+        brought_over, = struct.unpack("=I", head[-4:])
+    except (OSError, struct.error):
+        return 0
+    if one != two or version != 3_007_000 or is_made != 1 or brought_over >= frame_count:
+        return 0
+    order = ">" if struct.pack("=H", 1) == struct.pack(">H", 1) else "<"
+    checked = struct.unpack(">II", _checksum(one[:40], bytes(8), order))
+    return frame_count if struct.unpack("=II", one[40:]) == checked else 0
+
+
+# Twice the head of SQLite's wal-index, then the number of frames that are in the database.
+_SHARED = struct.Struct("=I8xB3xI28x")
+
+
+def frames(path: Path, *, promised: int = 0) -> list[Frame]:
     """Return the frames of the log's present round, good or bad; older ones lie behind them.
 
     Reads the head of each, not its page. A damaged head of the log is made up for by that of the
-    first frame.
+    first frame; among the first *promised* frames a damaged head is a bad frame, no end.
     """
     found: list[Frame] = []
     try:
@@ -76,7 +100,7 @@ def frames(path: Path) -> list[Frame]:
             file.seek(at)
             frame = file.read(_FRAME)
             salts = salts or frame[8:16]
-            if frame[8:16] != salts:
+            if frame[8:16] != salts and len(found) >= promised:
                 break
             page, pages = struct.unpack(">II", frame[:8])
             found.append(Frame(at, page, pages > 0))
@@ -109,14 +133,14 @@ def is_of_file(path: Path) -> bool:
     return not known or mine is None or min(known) - 1 <= mine <= max(known)
 
 
-def verified_pages(path: Path, *, after: int = 0) -> dict[int, bytes]:
+def verified_pages(path: Path, *, after: int = 0, promised: int = 0) -> dict[int, bytes]:
     """Return the last good version of each page that the log has behind its first *after* frames.
 
     A checksum goes on from that of the frame before, as it is written there, so one bad frame
     does not spoil those behind it.
     """
     found: dict[int, bytes] = {}
-    listed = frames(path)
+    listed = frames(path, promised=promised)
     if not listed:
         return found
     data = log_of(path).read_bytes()

@@ -130,10 +130,13 @@ def records(path: Path) -> Iterator[Memory]:
                 yield memory
 
 
-def records_behind(path: Path, after: int) -> list[Memory]:
-    """Return the memories on the good pages that the log has behind its first *after* frames."""
-    newer = archive_log.verified_pages(path)
-    behind = archive_log.verified_pages(path, after=after)
+def records_behind(path: Path, after: int, *, promised: int = 0) -> list[Memory]:
+    """Return the memories on the good pages that the log has behind its first *after* frames.
+
+    *promised* is the number of frames that the log has to have, where that is known.
+    """
+    newer = archive_log.verified_pages(path, promised=promised)
+    behind = archive_log.verified_pages(path, after=after, promised=promised)
     size = len(next(iter(newer.values()), b""))
     found: dict[str, Memory] = {}
     with open(path, "rb") as file:

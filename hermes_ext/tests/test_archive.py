@@ -645,8 +645,11 @@ class TestOneFile(Case):
             return {i for i, in db.execute("SELECT id FROM memory")}
 
     @contextlib.contextmanager
-    def killed(self, name: str, count: int) -> Iterator[ArchiveStore]:
-        """A store whose process was killed: *count* notes stand in the log alone."""
+    def killed(self, name: str, count: int, *, shared: bool = False) -> Iterator[ArchiveStore]:
+        """A store whose process was killed: *count* notes stand in the log alone.
+
+        *shared*: the file that processes share (-shm) is still there, as after a kill.
+        """
         store = self.archive(f"{name}_living")
         self.fill(store, 1)
         store.finish()
@@ -656,7 +659,7 @@ class TestOneFile(Case):
         with mock.patch.object(store, "_settle_soon"):
             self.fill(store, count, start=2)
             (self.folder / name).mkdir()
-            for each in (FILE, f"{FILE}-wal"):
+            for each in (FILE, f"{FILE}-wal", *([f"{FILE}-shm"] if shared else [])):
                 shutil.copy(store.root / each, self.folder / name / each)
         yield self.archive(name)
 
@@ -718,6 +721,40 @@ class TestOneFile(Case):
                 again.refresh()
                 self.assertEqual(([n for n in again.notices], len(again)), ([], 12))
                 again.close()
+
+    def test_a_log_that_is_gone_or_shorter_after_a_kill_is_said(self) -> None:
+        for how in ("gone", "emptied", "cut", "zeros", "whole"):
+            with self.subTest(how=how), self.killed(how, 6, shared=True) as store:
+                log = archive_log.log_of(store.path)
+                size = log.stat().st_size
+                if how == "gone":
+                    log.unlink()
+                elif how == "zeros":
+                    log.write_bytes(bytes(size))
+                elif how != "whole":
+                    os.truncate(log, 0 if how == "emptied" else size // 2)
+                store.refresh()
+                said = " ".join(store.notices)
+                if how == "whole":
+                    self.assertEqual((len(store), said), (8, ""))
+                else:
+                    self.assertRegex(said, "is missing or was cut off|was damaged")
+                store.close()
+                again = self.archive(how)
+                again.refresh()
+                self.assertEqual(again.notices, [])
+                again.close()
+
+    def test_a_page_of_zeros_in_the_log_costs_no_other_row(self) -> None:
+        with self.killed("zeros", 10, shared=True) as store:
+            log = archive_log.log_of(store.path)
+            listed = archive_log.frames(store.path)
+            at = listed[len(listed) // 2].at - 2_000
+            data = log.read_bytes()
+            log.write_bytes(data[:at] + bytes(4_096) + data[at + 4_096:])
+            store.refresh()
+            self.assertIn("was damaged", " ".join(store.notices))
+            self.assertGreaterEqual(len([*store]), 11)
 
     def test_a_torn_last_write_that_was_never_acknowledged_is_no_damage(self) -> None:
         with self.killed("torn", 6) as store:
