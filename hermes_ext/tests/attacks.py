@@ -496,7 +496,7 @@ def judge(scene: Scene, command: Command | None = None, *, ran: Outcome | None =
     if has_added:
         lost += [name for name in command.adds if _token(name) not in everything]
     if lost:
-        was_said = {3, 13} & {*found.codes} or re.search(_SAYS_DAMAGE, found.said)
+        was_said = {3, 13} & {*found.codes} or re.search(_SAYS_DAMAGE, found.said, re.MULTILINE)
         kind = "reported" if excused and was_said else "lost"
         faults.append((kind, f"{len(lost)} of {len(needed)}: {[t.split()[0] for t in lost]}; "
                              f"{found.said}"))
@@ -508,7 +508,7 @@ def judge(scene: Scene, command: Command | None = None, *, ran: Outcome | None =
     return faults
 
 
-_SAYS_DAMAGE = "damaged|cannot be|missing|recovered|changed by hand|fewer|lacks"
+_SAYS_DAMAGE = "damaged|cannot be|missing|recovered|fewer|lacks|are lost|^fail "
 
 
 # -- the attacks --------------------------------------------------------------
