@@ -97,7 +97,7 @@ class Scene:
 
 
 def warm_up(folder: Path) -> None:
-    """Import and compile here what every child would do again: it costs them half of their time."""
+    """Import and compile here what every child would do again, at half of its time."""
     from hermes_ext import CONTENTS
     for name in CONTENTS:
         core.import_system(name)
@@ -343,7 +343,8 @@ class Tally:
         stores = ("files", "archive", "encrypted", "cold")
         lines = [f"| attack | {' | '.join(stores)} | lost | returned | tracebacks |",
                  "|---" + "|---:" * 7 + "|"]
-        for attack in dict.fromkeys(attack for attack, _ in self.tries):
+        tried = {attack for attack, _ in self.tries}
+        for attack in [name for name in _ATTACKS if name in tried]:
             tries = Counter()
             for (name, kind), count in self.tries.items():
                 if name == attack:
@@ -555,7 +556,7 @@ def fail_disk(scene: Scene, command: Command, tally: Tally, folder: Path, *,
     faults = judge(copy, command, ran=ran)
     if ran.code:
         faults.append(("traceback", f"undisturbed, it ended with {ran.code}: {ran.err}"))
-    tally.add("no fault", scene, command.name, faults)
+    tally.add(_NO_FAULT, scene, command.name, faults)
     for number, what, fault in choose(tries_of(disk.kinds)):
         copy = _prepared(scene, command, folder)
         ran = _run_faulty(copy, command, fault, number)
@@ -563,8 +564,15 @@ def fail_disk(scene: Scene, command: Command, tally: Tally, folder: Path, *,
         tally.add(_NAMES[fault], scene, said, judge(copy, command, ran=ran))
 
 
-_NAMES = {"kill": "`kill -9` before an operation", "torn": "`kill -9` in the middle of a write",
-          "full": "ENOSPC from an operation on", "eio": "EIO in an operation"}
+_NAMES = {"kill": "`kill -9` before the N-th file operation",
+          "torn": "`kill -9` in the middle of a write",
+          "full": "ENOSPC from the N-th file operation on",
+          "eio": "EIO in the N-th file operation"}
+_NO_FAULT, _POWER, _CALL, _DAMAGE, _MOVE = (
+    "every command, nothing fails", "power cut after the N-th file operation",
+    "ENOSPC, EIO or `kill -9` in a system call of SQLite", "a damaged file",
+    "moved or replaced under an open process")
+_ATTACKS = (_NO_FAULT, *_NAMES.values(), _POWER, _CALL, _DAMAGE, _MOVE)
 
 
 def _run_faulty(scene: Scene, command: Command, fault: str, number: int) -> Outcome:
@@ -588,7 +596,7 @@ def fail_calls(scene: Scene, command: Command, tally: Tally, folder: Path, *,
         copy = _prepared(scene, command, folder)
         ran = run_traced(words, _environ(copy.home), log, call=call, fault=fault, number=number)
         said = f"{command.name}, {fault} at {call} {number} (code {ran.code})"
-        tally.add("a failing system call of SQLite", scene, said, judge(copy, command, ran=ran))
+        tally.add(_CALL, scene, said, judge(copy, command, ran=ran))
 
 
 _LAUNCHER = """import sys
@@ -621,7 +629,7 @@ def cut_power(scene: Scene, command: Command, tally: Tally, folder: Path, *,
             copy.home.mkdir()
             write_tree(tree, str(copy.home), copy.home)
             faults = judge(copy, command, ran=ran if at_end else None)
-            tally.add("power cut", scene, f"{command.name}, {way} after {number} of {steps}: "
+            tally.add(_POWER, scene, f"{command.name}, {way} after {number} of {steps}: "
                       f"{step[:2]}", faults)
 
 
@@ -637,7 +645,7 @@ def damage_files(scene: Scene, tally: Tally, folder: Path, *, choose: Choice = l
             is_mirror = name.startswith("store/")
             faults = judge(copy, excused=True, deep=True,
                            edited=[Path(name).stem] if is_mirror else ())
-            tally.add("a damaged file", scene, f"{name}: {way}", faults)
+            tally.add(_DAMAGE, scene, f"{name}: {way}", faults)
 
 
 def _leave_a_log(scene: Scene) -> None:
@@ -685,7 +693,7 @@ def move_store(scene: Scene, tally: Tally, folder: Path, *, choose: Choice = lis
             copy.memories = {name: pair for name, pair in copy.memories.items()
                              if name not in ("gone_1", "gone_2", "gone_3")}
         faults = judge(copy, command, ran=Outcome(0, error=ran.error), given_up=move in _OLDER)
-        tally.add("moved under an open process", scene, f"{move}, then {act}: {ran.value}",
+        tally.add(_MOVE, scene, f"{move}, then {act}: {ran.value}",
                   faults)
 
 

@@ -63,7 +63,7 @@ class Outcome:
     error: str = ""                                # a traceback, which is always a fault
 
 
-def run_child(function: Callable[[], object], *, seconds: int = 120,
+def run_child(function: Callable[[], object], *, seconds: int = 1800,
               environ: dict[str, str] | None = None) -> Outcome:
     """Run *function* in a forked process and return what became of it.
 
@@ -75,7 +75,7 @@ def run_child(function: Callable[[], object], *, seconds: int = 120,
 
 def start_child(function: Callable[[], object], *, seconds: int,
                 environ: dict[str, str] | None = None) -> tuple[int, int]:
-    """Start *function* in a forked process; return its id and the pipe that its result comes by."""
+    """Start *function* in a forked process; return its id and the pipe of its result."""
     sys.stdout.flush()
     sys.stderr.flush()
     reader, writer = os.pipe()
