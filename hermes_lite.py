@@ -14,19 +14,20 @@ Chapters, each using only those above it:
      1 Errors         HermesError and its children, each with an exit code
      2 Records        Memory, Remembered, Hit, Fact, Digest, Pruned; ids; time
      3 Config         DEFAULTS, Config, load_config, find_root
-     4 Text           redact; tokenize_terms; normalise, similarity, differs_in_fact,
+     4 Redaction      redact, RedactionRule, REDACTION_RULES, check_rules
+     5 Text           tokenize_terms; normalise, similarity, differs_in_fact,
                       most_similar, fingerprint, find_conflicts
-     5 Files          write_atomic, FileLock, Cipher, get_encryption, pack_sections
-     6 Keyword index  bm25, BM25Index, Postings, MemoryPostings
-     7 Vectors        LocalHashVectorizer, JinaVectorizer, SiliconFlowVectorizer, VectorCache,
+     6 Files          write_atomic, FileLock, Cipher, get_encryption, pack_sections
+     7 Keyword index  bm25, BM25Index, Postings, MemoryPostings
+     8 Vectors        LocalHashVectorizer, JinaVectorizer, SiliconFlowVectorizer, VectorCache,
                       CircuitBreaker
-     8 Ranking        rrf_merge, minmax_merge, rank_in_context, search_spelling, judge,
+     9 Ranking        rrf_merge, minmax_merge, rank_in_context, search_spelling, judge,
                       SiliconFlowReranker
-     9 Graph          extract_entities, GraphStore
-    10 Store          Store, FileStore
-    11 Digesters      RuleDigester, LLMDigester
-    12 Hermes         HermesLite, Extension, Operation, OPERATIONS
-    13 Command line   main
+    10 Graph          extract_entities, GraphStore
+    11 Store          Store, FileStore
+    12 Digesters      RuleDigester, LLMDigester
+    13 Hermes         HermesLite, Extension, Operation, OPERATIONS
+    14 Command line   main
 
 write   text - redact - gate - deduplicate - detect conflicts - store - index -> Remembered
 read    query - keywords and vectors (and a system's arm) - merge - rerank - weigh -> Hits
@@ -47,6 +48,7 @@ folder hermes_ext holds systems made that way.
 from __future__ import annotations
 
 import base64
+import bisect
 import contextlib
 import contextvars
 import errno
@@ -86,8 +88,9 @@ __all__ = [
     "Event", "Extension", "Fact", "FileStore", "Forgotten", "GraphStore", "HermesError",
     "HermesLite", "Hit", "Hits", "JinaVectorizer", "LLMDigester", "LocalHashVectorizer", "Locked",
     "Memory", "MissingPackage", "NotFound", "OPERATIONS", "Operation", "Param", "Pruned",
-    "Refused", "Remembered", "RemoteError", "RuleDigester", "SiliconFlowReranker",
-    "SiliconFlowVectorizer", "StorageError", "Store", "UsageError", "Vectorizer",
+    "REDACTION_RULES", "RedactionRule", "Refused", "Remembered", "RemoteError",
+    "RuleDigester", "SiliconFlowReranker", "SiliconFlowVectorizer", "StorageError", "Store",
+    "UsageError", "Vectorizer",
     "check_selectors", "extract_entities", "find_conflicts", "main", "minmax_merge",
     "normalise", "printable", "printable_json", "redact", "rrf_merge", "similarity",
     "tokenize_terms"]
@@ -916,18 +919,19 @@ def _check_filters(value: object, place: str) -> None:
         if each.get("action") not in _FILTER_ACTIONS:
             raise ConfigError(f"{place}: the action of a content filter is one of "
                               f"{', '.join(_FILTER_ACTIONS)}")
-        if (each["action"] == "tag") != ("tag" in each) or not isinstance(each.get("tag", ""), str):
+        has_tag = isinstance(each.get("tag"), str)
+        if (each["action"] == "tag") != has_tag or ("tag" in each) != has_tag:
             raise ConfigError(f"{place}: a content filter with the action tag, and no other, "
                               "names a tag")
         regex = each.get("regex")
         try:
             compiled = re.compile(regex, re.IGNORECASE)
         except (re.error, TypeError, RecursionError, OverflowError) as error:
-            raise ConfigError(f"{place}: the regex {_brief(regex)} of a content filter is no regular "
-                              f"expression: {error}") from None
+            raise ConfigError(f"{place}: the regex {_brief(regex)} of a content filter is no "
+                              f"regular expression: {error}") from None
         if compiled.match("") or compiled.groups > 2:
-            raise ConfigError(f"{place}: the regex {_brief(regex)} of a content filter must not match "
-                              "the empty text or have more than two groups")
+            raise ConfigError(f"{place}: the regex {_brief(regex)} of a content filter must not "
+                              "match the empty text or have more than two groups")
 
 
 def _check_number(label: str, value: object, default: object, place: str) -> None:
@@ -979,264 +983,21 @@ def find_root(root: str | os.PathLike | None = None, *,
 
 
 # =============================================================================
-# 4. Text
+# 4. Redaction
 # =============================================================================
-
-# One row a pattern; a line that is set in continues it. Compiled on first use: compiling them all
-# at import would cost more than the import itself. Most are matched on the folded text in lower
-# case, which spares re.IGNORECASE and its slow tables.
-_PATTERNS = r"""
-# A text with neither of the first two has nothing to hide.
-hint = p/w|openssl|pass|pwd?\b|kennw|secret|token|key|code|pin|tan\b|otp|cvv|cred|auth|bearer|basic
-    |://|schl
-    (?:ü|ue)ss|geheim|losung|echo|printf|log\s?in|sign\s?in|user|admin|root|zugang|密|口令|令牌|\\u5|码|凭
-    |钥|暗号|助记|登|账|帐|用户|连接|connect|verbind|combination|phrase|mnemonic|sid\b|dsn|cookie|session
-    |private|access|hook|sig|psk|identified|benutzer|konto|anmelde|usr|sk-|\s-[pua]|pat\b
-run = [A-Za-z0-9_\-+/.=]{16}|\$[0-9a-z]{1,8}\$
-label = (?P<password>pass(?:word|wort|phrase|code|key|wd)|pwd|kennwort|geheimzahl|losungswort
-    |mnemonic|identified by|mot de passe|(?:wlan|wifi|wi-fi|netzwerk)[ -]?(?:key|code|schl(?:ü
-    |ue)ssel)|(?:seed
-    |recovery) phrase|密码|口令|暗号|通行码|密碼|助记词|\\u5bc6\\u7801|\\u53e3\\u4ee4)|(?P<code>pin(?:-?code|码)?
-    |tan|otp|cvv|combination|(?:verification|security|access|auth|login|2fa|mfa|otp|sms|one-time
-    |confirmation|recovery|unlock|door|gate|alarm|backup|activation|pairing)[ _-]?code|(?:zugangs
-    |sicherheits|bestätigungs|freischalt|entsperr|aktivierungs|tür|alarm|einmal)-?code|(?:验证|校验|动态
-    |短信|提取|解锁|激活|安全|访问|确认|取件|接入|门禁|恢复)码)|(?P<api_key>(?:api|access|secret|private|encryption
-    |signing|master|license|auth|account|shared|deploy|service|storage)[ _-]?key|(?:api|zugangs
-    |zugriffs|lizenz)-?schl(?:ü|ue)ssel|(?:geheimer?|privater?) schl(?:ü|ue)ssel|密钥|秘钥|私钥|密匙|金鑰
-    |\\u5bc6\\u94a5)|(?P<token>token|secrete?|credential|creds|authorization|zugangsdaten|geheimnis
-    |授权码|令牌|凭证|凭据)|(?P<weak>pass|pw|psk|auth|pat|login|sid|dsn|cookie|session|private|access
-    |webhook|sig|signature|bearer|key|schl(?:ü|ue)ssel)
-tail = (?:[_.\-]?[A-Za-z0-9]{1,40}){0,7}
-# What may stand between a label and its value, the strongest reading first.
-strict = (?:(?P<close>\\*[\"'])|[*`]+)?\]?\)?\s?(?:[(\[（][^()\[\]（）\n]{0,30}[)\]）])?(?:\s{0,4}
-    (?::\s?&?[a-z]{2,9}\s?=|[:!=?|]?==?[>~]?|:=?|=>|->|\|)|>(?=\S)|(?<=[\"'])\s?,\s?(?=[\\\"'])
-    |\s?\((?=[\\\"'])|\s{0,20}[{,]?\s{1,20}(?:value|default|wert|值)\s?[:=])\s{0,40}(?:(?:bearer
-    |basic|token|bot|apikey|digest|ssws|negotiate)\s+)?(?:\[\s{0,9}(?=\\*[\"']))?
-copula = (?:s?\s+(?:(?:now|still|currently|jetzt|nun|derzeit|aktuell)\s+)?(?:(?:(?:has been|was
-    |wurde|is|been|got)\s+)?(?:set|changed|reset|updated|rotated|switched|geändert|gesetzt)?\s?
-    (?:to|auf|zu|in|as|with|mit|von|from)|(?:is|was|are|equals|reads|becomes|ist|lautet|war|hei(?:ß
-    |ss)t|bleibt|wurde|wird|=)(?:\s+(?:now|still|again|jetzt|nun|wieder|aktuell))?)(?:\s?[:=])?\s+
-    |(?:（[^（）\n]{1,20}）)?\s?[已经现在就也暂先被都统一默认临时还我给]{0,6}(?:设置|修改|更改|变更|更新|重置|调整|重设|[改设换变定用填]
-    |叫做?)?(?:的?是|成了?
-    |[为到叫填用从由=])[\s:]{0,9}|'s\s+)
-# Whose it is, up to five words, and then a colon or a copula: Passwort von Anna: X.
-qualified = (?:s|'s)?[ \t]{1,3}(?P<who>(?P<prep>(?:for|of|on|in|at|to|from|der|des|für|von|vom|zu
-    |zum|zur|im|am|beim?|auf|de|du|pour|my|our|(?:m|d)eine[rs]|unsere[rs])\s|d')?(?!(?:is|was|are
-    |has|ist|war|wurde|lautet|wird|muss|must|should|as|with|now|bleibt|hei(?:ß|ss)t|and|und|or|oder
-    |not|nicht)\s)[^\s:=,;!?\"|/\x00]{1,24}(?:[ \t][^\s:=,;!?\"|/\x00]{1,24}){0,5}?)(?:[ \t]{0,2}
-    (?P<colon>[:=])(?:\s{1,4}|(?![\s/\d=]))|\s(?:is|ist|lautet|was|war|hei(?:ß|ss)t)(?:\s(?:now
-    |jetzt|nun))?\s?(?::\s?|\s))
-unnamed = .*(?:chang|set|ge(?:ändert|setzt)|updat|rotat|switch|ändern|vergess|forgot|oubli
-    |ing\b(?<!staging)|polic|polit|manage|field|feld|rule|regel|hint|hinweis|tips?\b|check|test\b
-    |prompt|help|hilf|type|requir|status|storage|speich|länge|stärke|strength|length|login|auth
-    |encrypt|verschl|entry|owner|prüf|eingab|schutz|protect|input|form\b|hash|count|limit|expir
-    |ablauf|usage|error|fehl|fail|note|notiz|info|page|seite|box|dialog|valid|format|option|is\b
-    |are\b|ist\b|was\b|must|sind\b|wird|muss|en$)
-told = .*\b(?:changed|set|geändert|gesetzt|updated|rotated|switched|reset|will|liegt|steht|läuft
-    |sent|is|are|was|must|muss|wird|sind|ist|plain\w*|klartext|config|german|english|french|deutsch
-    |englisch)\b
-scrambled = (?=[A-Za-z]{8,64}$)(?:.*?[a-z][A-Z]{1,2}[a-z]{1,2}[A-Z]|.*?[a-z][A-Z].*?[a-z][A-Z]{2}
-    |.*?[A-Z]{2}[a-z].{0,9}[A-Z]{2}|.*?[a-z][A-Z]{2}[a-z]|[a-z]{1,3}[A-Z][a-z]{0,2}[A-Z]
-    |.*?[b-df-hj-np-tv-xzB-DF-HJ-NP-TV-XZ]{6})
-phrase = (?:s?\s?(?P<colon>[:=]|->)|\s+(?:is|ist|lautet|was|war|are|hei(?:ß
-    |ss)t)\s?:?)\s{1,4}(?P<value>[^\W\d_]{2,15}(?:[ ][^\W\d_]{2,15}){2,24})[.!]?(?:\s{0,3}(?=\n)
-    |\s{0,9}$|(?<=[.!])\s)
-account = \b(?:(?:log-?in|sign-?in|zugang|zugangsdaten|anmeldung|anmeldedaten|creds|credentials?
-    |account|konto)(?:\s?[:=])?\s{1,3}(?:is\s|ist\s)?|(?:user|username|usr|benutzer
-    |login)(?:\s?[:=])?\s)(?P<name>[\w.@\-]{2,40})(?:\s/\s|[,;]?\s(?:pass|pw|pwd
-    |passw)(?:\s?[:=])?\s)(?P<value>[^\s\"'`,;|/\x00]{3,64})
-filled = (?:s?\s+\(?(?:for|of|to|on|in|from|at|my|our|der|des|für|vom|von|zum|zur|im|am|beim|auf
-    |zu)\s[^\n.,;:!?=]{1,48}?(?:\s(?:is|was|ist|lautet|war|hei(?:ß|ss)t|wurde|has been)\s(?:(?:now
-    |still|changed|set|reset|updated|jetzt|nun)\s)?(?:(?:to|auf|zu)\s)?|\s?[:=])
-    |[^\n\"',，。;；!！?？:、]{1,14}?(?:[,，]\s?(?:现在|目前|新的?|当前)?)?(?:是|为|成了?
-    |:)[\u4e00-\u9fff]{0,4})\s{0,9}
-gap = (?:[ \t]{1,4}|[ \t]{0,4}\r?\n[ \t]{0,8})(?:(?:bearer|basic)\s)?|(?<=[\u4e00-\u9fff])
-unlike = count|length|policy|limit|budget|usage|expir|number|size|rule|manager|长度|时间|有效期|次数|数量|日期
-    |版本|强度|位数|策略|规则|用量|上限|预算|错误|消耗
-quote = \\*[\"'`]|\*\*
-quote_or_line = (?<!\\)\\*[\"'`]|\*\*|\n
-line = [^\n]*
-bare = (?:[^\s\"'`<，。；、！？（）】》\u4e00-\u9fff\x00\\,;&]|<(?!/)|\\(?!\\{0,9}[nr\"'])
-    |[\"'`](?![\s,;:)\]}>.]|$)
-    |[,;&](?!\s|$|[\"'}\]]|[\w.\-]{1,40}\s?[:=])){1,4096}
-scalar = [^\s\"'\[\]{},()\x00]{0,999}
-spaced = (?:[a-z0-9]{4}[ -]){3,7}[a-z0-9]{4}(?![\w-])|[a-z]{3,9}(?: [a-z]{3,9}){11,23}(?![\w-])
-han = [\u4e00-\u9fff]{4,12}(?=[\s，。；！,;.]|$)
-    |[\u4e00-\u9fff]{2,12}(?=[A-Za-z_]{0,20}\d)[\w!@#$%&*]{2,24}(?=[\s，。；！,;.]|$)
-# Values that name, describe or stand for a secret without being one (in lower case).
-void = [\W_]*$|x{4,}$|[<\[{][^<>{}\[\]]*[>\]}]$|[<\[{]{2}|\$[{(]|\$(?:[a-z_]+|\d)(?:$|\[|->)|%\w+%$
-    |![a-z]+$|(?:[a-z_\- ]*[_\- ])?your[_\- ]|my[_-](?:secret|token|api|pass)|[a-z_\-]+_here$
-    |[a-z_$]+(?:(?:\.|::|->|\?\.)[a-z_$]+)+$|[a-z_][a-z_.]*(?:\(|\[["'a-z\d])|(?:new|await)\s
-    |[a-z_]*(?:passwor[dt]|passwd|pwd|token|secret|_key|apikey)[a-z_]*$|[a-z]:\\
-    |[a-z]{2,9}://[^@]*$|(?:~|\.{1,2})?(?:/[a-z_.\-][\w.\-]{0,30}){1,20}/?$|\d{1,4}(?:-[a-z]{3,12}
-    |ms|[smhdx]|min|sec|days?|tage|[kmg]b?|px|bit|fa)$|v?\d+(?:\.\d+)+$|\d+%$|[\w./\-]{1,200}\.
-    (?:txt|jsonl?|ya?ml|env|py|[jt]sx?|md|pem|key|go|rs|toml|ini|cfg|sh|log|html?|kdbx|tar|[gx]z
-    |t[gx]z|bz2
-    |zip|7z|bak|db|csv|tsv|pyc|sqlite3?|lock|pdf|png|jpe?g)$|mem_\d{8}_\d{6}_[0-9a-f]{4,12}$
-    |\d{4}[-/.]\d\d?[-/.]\d\d?(?:t\d\d:\d\d[\d:.,+\-z]{0,24})?$|\d\d?[:.]\d\d?|(?:aes|rsa|sha|md
-    |[hrpe]s|ed|erc|bep|utf|base|oauth
-    |ipv|http|tls|pkcs|rfc|iso|gpt|argon|web|pbkdf|p|k|x|fido|ecdsa|scrypt)[-_ ]?\d{1,4}[a-z]{0,2}$
-ui_words = enter|please|required|must|should|invalid|your|\bthe\b|\bis\b|\bnot\b|passw|key
-prose = [ \t]+[\w(]|[ \t]*[\u4e00-\u9fff]
-# What is said of a password in prose ("is X"): English participles and adjectives; German ones,
-# which a noun's capital letter tells apart.
-state = .*[aeiou].*(?:ed|ing)$|.*(?:[ai]ble|ory|ive|ful|less|ous)$
-german = \b(?:ist|lautet|war|hei(?:ß|ss)t|bleibt|wurde|wird)\b
-state_de = .*(?:ig|lich|bar|isch|los|t|en)$
-# Common nouns behind "password", "token", "key" or "secret": the word is half of a compound.
-compound = .*(?:ing|ed|ion|ment|ness|ity|ance|ence|ship|ung|able|(?:[aeiou]l|[bcentsu])ly)$
-clause_end = [ \t]{0,4}(?:$|[\r\n,.;!?，。；！？)）])
-clause_start = (?:^|[\n,;:，；：])[ \t]{0,8}$
-bearer_word = (?:authenti|authori[sz]|credential|certificat|instrument|securit|document|middleware
-    |verif|valid|challeng|transport|manag|generat|parti|handler|interceptor|placeholder)
-link = \s(?:as|is|als|ist|=)\s|作为|当作?|做|设为|设成|就?是|→|[\"']\s?[!=]==?\s?
-link_value = [\"'](?P<quoted>[^\"'\n\x00]{3,99})[\"']\s?[!=]==?\s?$|
-    (?P<bare>[^\s\"'`,:()\x00，。；：\u3001-\u9fff]{5,99})[\"'`]?\s?$
-link_rest = (?:[\u4e00-\u9fff]{0,8}|(?:[a-z0-9_.\-]{1,20}[ -]?){0,4})$
-# Keys wherever they stand, by their shape; then what commands, headers and addresses carry.
-shape = sk-[A-Za-z0-9_\-]{8,}|gh[a-z]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|gl[a-z]{2,10}-[\w\-]{16,}
-    |A(?:KIA|SIA|BIA|CCA|3T[A-Z0-9])[A-Z0-9]{16}|AIza[\w\-]{20,}|ya29\.[\w.\-]{20,}|xox[a-z]
-    (?:\.xox[a-z])?-[\w\-/+.]{10,}|xapp-[\w\-/+]{10,}|SG\.[\w\-.]{32,}|eyJ[\w\-]{8,}
-    (?:\.[\w\-+/=]{8,}){0,2}|LTAI[A-Za-z0-9]{12,24}|AKID[A-Za-z0-9]{13,40}|[srp]k_(?:live
-    |test)_\w{10,}|npm_[A-Za-z0-9]{20,}|pypi-[\w\-]{20,}|hf_[A-Za-z0-9]{20,}
-    |\d{8,10}:[A-Za-z0-9_\-]{34,36}|\$(?:\d[abxy]?|y|argon2id?|apr1)\$[\w./$+,=\-]{16,}
-    |AGE-SECRET-KEY-1[A-Z0-9]{20,}|[MNO][\w\-]{23,27}\.[\w\-]{6}\.[\w\-]{27,}|tskey-[\w\-]{15,}
-    |[sp]k\.eyJ[\w\-.]{20,}|(?:hv[sbr]|dp\.[a-z]{2,8}|hawk)\.[\w\-.]{16,}|cli_[0-9a-f]{16}|(?:AC
-    |SK)[0-9a-f]{32}|pul-[0-9a-f]{40}|dapi[0-9a-fA-F]{32}|EAA[A-Za-z0-9]{60,}|AKCp[A-Za-z0-9]{40,}
-    |sq0[a-z]{3}-[\w\-]{20,}|ops_eyJ[\w\-+/=]{40,}|shp[a-z]{2}_[0-9a-fA-F]{32}
-word_run = [A-Za-z0-9_\-]{20,}
-prefixed = ([A-Za-z][A-Za-z0-9]{0,11}(?:[_-][A-Za-z0-9]{1,8}){0,2})[_-]([A-Za-z0-9]{16,}[\w-]*)$
-key_run = [A-Za-z0-9+/_\-.]{20,}={0,2}
-hash_name = (?:commit|sha\d*|hash|digest|checksum|rev(?:ision)?|uuid|guid|md5|etag|id|integrity
-    |base64|public[ _-]?key|ssh-\w{3,9}|(?<!\w)//\S*|base64,\S*)\W{0,4}(?:is|was|ist
-    |[是为=])?\W{0,3}$
-url_user = ://(?:[^\s:/@?#\"'<>\[\]`]{0,99}:([^\s\"'<>`\x00\u4e00-\u9fff]{1,300})@(?=[\w\[.\-])|
-    ([A-Za-z0-9_\-.~%]{16,256})(?::x-oauth-basic)?@)
-port = \d{1,5}(?![\w!$%^&*~+=@\-])
-option = (?:\s|^)(?:-u|--user)[ =]{0,3}[\"']?[^\s:\"'$]{1,64}:[\"']?(?P<curl>[^\s\"']{3,})|(?:mysql
-    |mariadb|sshpass|docker login|psexec|mongo|redis-cli|smbclient|htpasswd)[^\n
-    |;]{0,120}?\s-[paw]\s?[\"']?(?P<password>[^\s\"'\-<][^\s\"']{2,})
-    |login\s+\S{1,64}\s+password\s+(?P<netrc>\S+)|[?&](?:sig|signature|code)=
-    (?P<sig>[\w%\-+/=.]{16,})|auth\s?=\s?\([^\n"',()]{0,9}["'][^\n"']{1,60}["'],\s?["']
-    (?P<pair>[^\n"']{3,99})|(?:echo|printf)\s+["']?(?P<piped>[^\s"'$|]{3,99})["']?\s*\|[^\n
-    |]{0,99}?(?:--password-stdin|sudo -s|passwd)|hooks?(?:\.[\w.]{1,40}/services)?/(?:send\?key=)?
-    (?P<hook>[^\s\"'<>)`?]{16,})|bearer\s+(?P<bearer>[\w\-./+~=]{10,})|basic\s+
-    (?P<basic>[\w+/\-]{12,}={0,2})|(?<![a-z0-9_.\-/@])[a-z][a-z0-9_]{1,20}\s?[/:]\s?(?P<login>
-    (?=[^\s\"',，。；/:{}\\]{0,40}\d)[^\s\"',，。；/:{}\\]{5,80})|\x00[\"'`]?,?\s{0,3}(?:to|was|before
-    |auf|vorher|→|->|换成|改成|改为|变成)\s{0,3}[\"'`]?(?P<next>[^\s\"'`,，。；]{4,80})
-signing_in = 登[录陆]|账[号户]|帐号|用户名?|log\s?in|sign\s?in|account|user|cred|anmeld|zugang|benutzer
-    |verbind|connect|连接
-pem = -----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|Private-Lines: \d+
-pem_piece = (?:[\s\"'+,>|#*;]|\\+[nrt\"']){0,99}?(?:(?P<end>-----END[A-Z0-9 ]{0,60}-----)
-    |-----BEGIN[A-Z0-9 ]{0,60}-----|[A-Z][A-Za-z]{2,12}-[A-Za-z]{2,12}: [^\n\\\r]{0,200}
-    |[A-Za-z0-9+/=]{16,}|[A-Za-z0-9+/=]{1,15}(?=(?:[\s\"'+,>|#*;]|\\+[nrt\"']){0,8}(?:-----END
-    |[A-Za-z0-9+/=]{16})))
-pem_more = (?:[\s\"'+,>|#*;]|\\+[nrt\"']){0,20}[A-Za-z0-9+/=]{40}
-personal = (?<![A-Za-z0-9])(?:(?P<id_number>[1-9]\d{16}[\dXx])|(?P<phone>(?:(?:\+
-    |00)86[ \-]?)?1[3-9]\d(?:[ \-]?\d{4}){2}|\+\d{1,3}(?:[ \-]?\d{2,5}){2,4}|0\d{2,3}-\d{7,8})|
-    (?P<bank_card>\d(?:[ \-]?\d){12,18}))(?![A-Za-z0-9]|-\d)
-session_id = session(?:[_.\- ]?id)?\W{0,3}[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}
-    |^mem_\d{8}_\d{6}_[0-9a-f]{4,12}$
-placeholder = \[已脱敏:[a-z0-9_]{1,30}\]
-"""
-# Words that make a value, a key or a prefix harmless: parts of a key behind its label (as in
-# token_count) and before it; values; what is said of passwords; prefixes of ids. "keyish": not.
-_WORDS = """
-tail = count counts limit budget usage use used hash hashed digest len length policy type types
-    name names expiry expires expiration ttl url uri urls endpoint path file dir field fields norm
-    size ring store manager min max required enabled prompt price cost hint reset label placeholder
-    error valid validator validation strength per rate version alg algorithm class column attempts
-    rotation age days regex pattern format protected based less verify check bits status weight
-    metadata address addr
-head = public primary foreign sort partition cache hot short row idempotency max min num total eos
-    bos pad unk sep cls mask
-value = null none nil true false undefined unset empty required optional str string text bool
-    boolean number int integer float bytes any object hidden masked redacted placeholder example
-    changeme todo tbd n/a key bearer basic self this expired invalid wrong missing incorrect falsch
-    leer siehe see policy reset hash oauth jwt vault bcrypt env file prompt yes no
-    not the a an is und and or oder in on for von at
-state = wrong weak strong correct safe secure long short blank gone lost old new here there below
-    above unknown public private secret fine ok okay good bad simple easy hard same enough unique
-    due ready set on off it that up out back mine patience everything richtig lang kurz neu alt
-    geheim weg gleich bekannt schwach stark nötig pflicht da hier leicht schwer sicher unsicher
-    schlecht gut egal meins kennwort avoid valid active done nein ja folgt unbekannt erledigt keine
-    keiner keins docs
-    bitte none same tbd later später fehlt läuft bcrypt argon2 keyring weekly monthly
-    stored encrypted hashed updated changed rotated removed deleted disabled enabled needed
-    pending rejected accepted revoked forgotten broken stolen leaked compromised protected random
-    unchanged different identical mandatory confidential visible open taken given hidden written
-    longer shorter stronger weaker better safer newer older easier harder never another under over
-    critical final essential essentially equal alphanumeric numeric static dynamic generic automatic
-    present absent consistent daily yearly likely early only currently now generated sensitive
-    blocked cached derived strongly weakly read-only plaintext plain free full default invisible yours ours mine
-    abgelaufen geändert gesetzt gelöscht vergessen ungültig gültig erforderlich gespeichert
-    hinterlegt verschlüsselt gesperrt notwendig optional pflicht vertraulich standard klartext
-    deaktiviert aktiviert zurückgesetzt ausstehend wie wechselt immer stets
-compound = file files command commands entry database db binary utility tool line lines root
-    reset resets policy manager managers field fields prompt prompts rotation hash hashes strength
-    length change changes box dialog page form input inputs hint recovery rule rules check checks
-    store safe vault generator expiry expiration authentication auth login logins screen step error
-    errors attempt attempts list lists history cracker cracking guessing reuse sharing protection
-    requirement requirements format type types value values name names id count counts limit limits
-    budget usage bucket ring economy stream cost costs price prices refresh exchange endpoint
-    server service scheme store stores storage key keys access santa sauce ingredient weapon agent
-    agents service services society garden admirer life meeting meetings door ballot scanning
-    scanner leak leaks management handling today tomorrow yesterday again twice back away anymore
-    either too here there now then once also soon please only alone together online
-    vergessen ändern zurücksetzen eingeben falsch setzen speichern prüfen merken verloren geändert
-    abgelaufen teilen per mail
-function = return raise throw break continue is was are be been has have must should may can will not no never the a an of to in on
-    at by for
-    with from as and or but if then when than that this these those it its you your my our we they
-    please
-    choose see ask use every each some any one all none here there very too still only also more
-    less
-    enough long short words characters letters minimum contain contains never ist war sind wird
-    wurde
-    werden worden geworden hat haben muss müssen soll sollte darf kann nicht nie kein keine der die
-    das den
-    dem des ein eine einen und oder aber wenn dann als dass dies diese es sie er wir ihr ich man
-    bitte siehe
-    nur auch noch schon sehr zu im in am an auf aus bei mit nach von vom für über unter vor hier
-    dort jeder
-    jede alle wörter zeichen buchstaben mindestens
-table = user users username name names login host account service server benutzer benutzername
-    konto dienst
-    email mail system site device gerät url who wer 用户 用户名 账号 名称 姓名 主机 系统 服务
-page = page form screen button flow seite maske logout signup register view dialog endpoint route
-    handler
-    menu test tests error errors
-id = req msg call run file chatcmpl toolu thread asst session sess user cus evt pi ch in sub price
-    trace span img image sha sha1 sha256 sha512 md5 commit build mem id uuid doc org proj vs batch
-    resp rs fc conv job task node pod container blob git rev asset chunk page v item order tx txn
-    acct cert hash etag cache layer workflow wf event ev snap vol ami i sg subnet
-keyish = sk rk pk key tok token pat secret api auth live test prod access cred pw sa
-"""
-_BUSY_HAN = frozenset("请不必的了是在须需未已忘错重填输找改过默认位无用于和与或有太为后前会被同我你他字数")
-_ASK_HAN = frozenset("请不必须未忘错重见看问第至少于默位长")
-# Marks that show nothing (soft hyphen, zero width, direction): left out before any match.
-_UNSEEN = re.compile("[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
-_PERSONAL = ("id_number", "bank_card", "phone")
-_SHORT = ("pass", "pw", "psk")
-# Labels of several things at once, or of none: a colon after them introduces a sentence.
-_COLLECTIVE = ("pass", "credential", "creds", "zugangsdaten", "authorization", "geheimnis", "凭证", "凭据")
-
-
-@functools.cache
-def _rows(table: str) -> dict[str, str]:
-    lines = re.sub(r"\n    |\n#.*", "", table).strip("\n").split("\n")
-    return {name: row for name, _, row in (line.partition(" = ") for line in lines)}
-
-
-@functools.cache
-def _rx(row: str) -> re.Pattern[str]:
-    return re.compile(_rows(_PATTERNS)[row])
-
-
-@functools.cache
-def _words(row: str) -> frozenset[str]:
-    return frozenset(_rows(_WORDS.replace("\n    ", " "))[row].split())
-
+#
+# Three kinds of knowledge find a secret:
+#
+#   rules     a key's own shape, a command's option, a fixed phrase: REDACTION_RULES. One rule is
+#             one record with examples, and a test is made from the examples.
+#   labels    a word for a secret, then what links it to a value, then the value:
+#                 label  [whose]  link  value       "Passwort von Anna: X", "密码是 X"
+#                 value  link  label                "use X as the password", "X"是密码
+#             The link says how sure the text is; how a value has to look follows from that.
+#   strays    a random string near a label, or alone on its line.
+#
+# Everything is linear: a pattern has bounded parts or consumes what it looked at, and what a
+# long run of characters is, is worked out once (`_Page`).
 
 class _Span(NamedTuple):
     start: int
@@ -1244,6 +1005,742 @@ class _Span(NamedTuple):
     label: str
     quote: str = ""    # put around the replacement, so that a bare JSON number stays valid JSON
 
+
+# -- how a value looks --------------------------------------------------------
+
+_LOOKED_AT = 128       # characters of a longer value that are looked at
+
+
+def _is_hex(value: str) -> bool:
+    return value in (value.lower(), value.upper()) and not value.lower().strip("0123456789abcdef-")
+
+
+def _is_random(value: str) -> bool:
+    """Letters and digits freely mixed, or few vowels; words, dates and versions are not."""
+    value = value[:_LOOKED_AT]
+    runs = re.findall(r"[A-Za-z0-9]+", value)
+    longest = max(runs, key=len, default="")
+    size = len(longest)
+    numbers = re.findall(r"\d+", longest)
+    digits = sum(map(len, numbers))
+    if digits == size or (len(value) >= 20 and _is_hex(value)):
+        return len(value) >= 20
+    if size >= 10 and digits > 1 and (digits * 6 >= size or len(numbers) > 1):
+        return True
+    if size >= 16:
+        vowels = len(re.findall("[aeiouAEIOU]", longest))
+        turns = len(re.findall(r"[a-z](?=[A-Z\d])|[A-Z](?=[a-z\d])|\d(?=[A-Za-z])", longest))
+        if vowels <= 0.3 * (size - digits) or turns + digits >= 0.4 * size:
+            return len(set(longest)) > 5
+    mixed = [run for run in runs if len(run) > 3 and not run.isdigit() and not run.isalpha()]
+    return len(mixed) > 1 and len(value) >= 16
+
+
+def _is_mixed(value: str) -> bool:
+    """Letters with digits, or either with a symbol."""
+    value = value[:_LOOKED_AT]
+    has_digit = re.search(r"\d", value) is not None
+    has_letter = re.search(r"[^\W\d_]", value) is not None
+    has_symbol = re.search(r"[!@#$%^&*+=~?|]", value.rstrip("*!?")) is not None
+    return (has_digit and has_letter) or (has_symbol and (has_digit or has_letter))
+
+
+def _is_scrambled(value: str) -> bool:
+    """Letters only, with capitals or consonants as no word has them."""
+    return 8 <= len(value) <= 64 and _grammar("scrambled").match(value) is not None
+
+
+def _is_void(value: str) -> bool:
+    """Whether a value names, describes or stands for a secret without being one."""
+    if len(value) > 256:
+        return False
+    low = value.lower()
+    inner = low.strip("()[]<>")
+    if low in _words("no value") or _grammar("void").match(low):
+        return True
+    return inner != low and (inner in _words("no value") or inner in _words("state"))
+
+
+def _decoded(value: str) -> str:
+    """The text that *value* encodes in base64, "" where it is no base64 or no text."""
+    try:
+        text = base64.b64decode(value + "=" * (-len(value) % 4)).decode()
+    except ValueError:
+        return ""
+    return text if text.isprintable() else ""
+
+
+# -- rules --------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class RedactionRule:
+    """One kind of secret that is known by how it is written.
+
+    `pattern` is a verbose regular expression without capturing groups but `value`, which is what
+    is hidden; without it the whole match is. `where` says what it is matched against:
+    "key" the text as it is, never inside a word; "address" the text with full-width signs made
+    plain; "command" and "phrase" that in lower case ("command" after addresses are hidden);
+    "sign-in" the same where the text speaks of signing in.
+    `accept(value, near)` has the last word; *near* is the match and 40 characters before it.
+    In the examples `‹a20›` stands for 20 letters and digits, `‹h20›` for hex digits, `‹u20›` for
+    capitals and digits, `‹d20›` for digits, `‹l20›` for small letters, `‹p›` for a password and
+    `‹b›` for a login in base64; a test fills them in.
+    """
+    name: str
+    label: str
+    where: str
+    pattern: str
+    hides: tuple[str, ...]
+    keeps: tuple[str, ...] = ()
+    accept: Callable[[str, str], bool] | None = None
+
+
+def _is_varied(key: str, near: str) -> bool:
+    return len(set(key[3:])) >= 5
+
+
+def _is_sk_key(key: str, near: str) -> bool:
+    """Words joined by hyphens are no key (sk-learn-contrib), nor is a row of x."""
+    tail = key[3:].strip("-_.")
+    is_words = "-" in tail and tail.islower() and not re.search(r"\d", tail)
+    return not is_words and tail.strip("xX") != ""
+
+
+def _is_sure_if_random(key: str, near: str) -> bool:
+    return _is_varied(key, near) and _is_random(key[3:])
+
+
+def _is_whole_token(key: str, near: str) -> bool:
+    """The pattern also takes the head alone, so that no text is read twice."""
+    return "." in key and _is_varied(key, near)
+
+
+def _is_url_password(value: str, near: str) -> bool:
+    is_port = not value.isdigit() and _grammar("port").match(value)
+    is_stand_in = value.strip("*")[:1] in ("", "<", "$", "{")
+    return not is_port and not is_stand_in
+
+
+def _is_url_token(value: str, near: str) -> bool:
+    return _is_url_password(value, near) and _is_random(value)
+
+
+def _is_no_void(value: str, near: str) -> bool:
+    return not _is_void(value)
+
+
+def _is_no_number(value: str, near: str) -> bool:
+    return not value.isdigit() and not _is_void(value)
+
+
+def _has_digit(value: str, near: str) -> bool:
+    return re.search(r"\d", value[:_LOOKED_AT]) is not None
+
+
+def _is_new_value(value: str, near: str) -> bool:
+    return not _is_void(value) and _is_mixed(value.rstrip("."))
+
+
+def _is_basic_login(value: str, near: str) -> bool:
+    return ":" in _decoded(value.split()[-1])
+
+
+def _is_login(value: str, near: str) -> bool:
+    """After a user name and a slash or colon, where the text speaks of signing in."""
+    is_named = re.search(r"\b(?:admin|root|guest|test|sa|elastic|postgres)\s?[/:]"
+                         r"|[!#$%^&*@]\S{0,80}$", near)
+    return bool(is_named and not _is_void(value) and re.search("[A-Za-z]", value)
+                and not re.search(r"@[\w\-]{1,80}\.", near)
+                and _grammar("signing in").search(near))
+
+
+def _rule(name: str, where: str, pattern: str, hides: str | tuple[str, ...],
+          keeps: str | tuple[str, ...] = (), label: str = "",
+          accept: Callable[[str, str], bool] | None = None) -> RedactionRule:
+    if not label:
+        label = "api_key" if where == "key" else "password"
+    hides = (hides,) if isinstance(hides, str) else hides
+    keeps = (keeps,) if isinstance(keeps, str) else keeps
+    return RedactionRule(name, label, where, pattern, hides, keeps, accept)
+
+
+REDACTION_RULES = (
+    # Keys of services, by prefix.
+    _rule("jwt", "key", r"eyJ[\w\-]{8,} (?: \.[\w\-+/=]{8,} ){0,2}",
+          "got eyJ‹a20›.eyJ‹a20›.‹a30› back", "eyJ‹a20› is half of one", label="token",
+          accept=_is_whole_token),
+    _rule("openai", "key", r"sk-[A-Za-z0-9_\-]{8,}",
+          ("sk-‹a20›", "用sk-ant-api03-‹a40›登录", "sk-‹l8›"),
+          ("sk-learn-contrib", "desk-report-for-quarter-three", "sk-xxxxxxxx"),
+          accept=_is_sk_key),
+    _rule("stripe", "key", r"[srp]k_ (?: live | test ) _\w{10,}", "sk_live_‹a24›",
+          accept=_is_varied),
+    _rule("github", "key", r"gh[a-z]_[A-Za-z0-9]{20,}", ("ghp_‹a36›", "gho_‹a36›"),
+          "ghost_in_the_machine_of_the_year", accept=_is_sure_if_random),
+    _rule("github fine-grained", "key", r"github_pat_\w{20,}", "github_pat_‹a40›",
+          accept=_is_varied),
+    _rule("gitlab", "key", r"gl[a-z]{2,10}-[\w\-]{16,}", "glpat-‹a20›", accept=_is_varied),
+    _rule("aws", "key", r"A (?: KIA | SIA | BIA | CCA | 3T[A-Z0-9] ) [A-Z0-9]{16}",
+          "AKIA‹u16›", "AKIA is a prefix", accept=_is_varied),
+    _rule("google", "key", r"AIza[\w\-]{20,} | ya29\.[\w.\-]{20,}",
+          ("AIza‹a35›的权限", "ya29.‹a40›"), accept=_is_varied),
+    _rule("slack", "key", r"xox[a-z](?:\.xox[a-z])?-[\w\-/+.]{10,} | xapp-[\w\-/+]{10,}",
+          ("xoxb-‹d12›-‹a24›", "xapp-1-‹a24›"), label="token", accept=_is_varied),
+    _rule("sendgrid", "key", r"SG\.[\w\-.]{32,}", "SG.‹a22›.‹a40›", accept=_is_varied),
+    _rule("alibaba", "key", r"LTAI[A-Za-z0-9]{12,24}", "LTAI‹a20›", accept=_is_varied),
+    _rule("tencent", "key", r"AKID[A-Za-z0-9]{13,40}", "AKID‹a32›", accept=_is_varied),
+    _rule("feishu", "key", r"cli_[0-9a-f]{16}", "cli_‹h16›", accept=_is_sure_if_random),
+    _rule("package registries", "key", r"npm_[A-Za-z0-9]{20,} | pypi-[\w\-]{20,}",
+          ("npm_‹a36›", "pypi-‹a40›"), "npm_config_registry", accept=_is_varied),
+    _rule("hugging face", "key", r"hf_[A-Za-z0-9]{20,}", "hf_‹a34›",
+          "hf_requiredCharacteristicTypesForDisplay", accept=_is_sure_if_random),
+    _rule("telegram", "key", r"\d{8,10}:[A-Za-z0-9_\-]{34,36}", "‹d9›:‹a35›",
+          accept=_is_varied),
+    _rule("discord", "key", r"[MNO][\w\-]{23,27}\.[\w\-]{6}\.[\w\-]{27,}",
+          "M‹a23›.‹a6›.‹a27›", accept=_is_varied),
+    _rule("password hash", "key",
+          r"\$ (?: \d[abxy]? | y | argon2id? | apr1 ) \$ [\w./$+,=\-]{16,}",
+          ("$2b$12$‹a53›", "$argon2id$v=19$m=65536,t=3,p=4$‹a22›$‹a43›"), accept=_is_varied),
+    _rule("age", "key", r"AGE-SECRET-KEY-1[A-Z0-9]{20,}", "AGE-SECRET-KEY-1‹u58›",
+          accept=_is_varied),
+    _rule("mapbox", "key", r"[sp]k\.eyJ[\w\-.]{20,}", "pk.eyJ‹a30›.‹a22›", accept=_is_varied),
+    _rule("vaults", "key", r"""
+          (?: hv[sbr] | dp\.[a-z]{2,8} | hawk ) \.[\w.\-]{16,}
+          | ops_eyJ[\w\-+/=]{40,}""",
+          ("hvs.‹a24›", "dp.pt.‹a40›", "ops_eyJ‹a60›"), accept=_is_varied),
+    _rule("twilio", "key", r"(?: AC | SK )[0-9a-f]{32}", "AC‹h32›", accept=_is_varied),
+    _rule("tailscale", "key", r"tskey-[\w\-]{15,}", "tskey-auth-‹a20›", accept=_is_varied),
+    _rule("pulumi", "key", r"pul-[0-9a-f]{40}", "pul-‹h40›", accept=_is_varied),
+    _rule("databricks", "key", r"dapi[0-9a-fA-F]{32}", "dapi‹h32›", accept=_is_varied),
+    _rule("meta", "key", r"EAA[A-Za-z0-9]{60,}", "EAA‹a80›", accept=_is_varied),
+    _rule("artifactory", "key", r"AKCp[A-Za-z0-9]{40,}", "AKCp‹a60›", accept=_is_varied),
+    _rule("square", "key", r"sq0[a-z]{3}-[\w\-]{20,}", "sq0atp-‹a22›", accept=_is_varied),
+    _rule("shopify", "key", r"shp[a-z]{2}_[0-9a-fA-F]{32}", "shpat_‹h32›",
+          accept=_is_sure_if_random),
+    _rule("hex after a prefix", "key",
+          r"(?: sbp | sgp | bkua | rubygems | do[opr]_v1 )_[0-9a-f]{32,128}(?![A-Za-z0-9_])",
+          ("sbp_‹h40›", "用 dop_v1_‹h64› 登录")),
+
+    # Addresses.
+    _rule("url password", "address",
+          r"""://[^\s:/@?\#\"'<>\[\]`]{0,99} :
+          (?P<value>[^\s\"'<>`\x00\u4e00-\u9fff]{1,300})@(?=[\w\[.\-])""",
+          ("postgres://app:‹p›@db.local:5432/x", "redis://:‹p›@h:6379/0"),
+          ("http://host:8080/path, mail ops@corp.example", "postgres://u:${PASS}@h/d"),
+          accept=_is_url_password),
+    _rule("url token", "address",
+          r"://(?P<value>[A-Za-z0-9_\-.~%]{16,256})(?: ::?x-oauth-basic )?@",
+          "https://‹a40›@github.com/o/r.git", "https://deploy.user.name@host/x",
+          accept=_is_url_token),
+
+    # Options, headers and the like.
+    _rule("user and password option", "command",
+          r"""(?: \s | ^ )(?: -u | --user )[ =]{0,3}[\"']?[^\s:\"'$]{1,64}:[\"']?
+          (?P<value>[^\s\"']{3,})""",
+          "curl -u ci:‹p› https://x.test", ("curl -u $USER:$TOKEN https://x.test",
+                                            "docker run -u 1000:1000 x"), accept=_is_no_number),
+    _rule("password option", "command", r"""
+          (?: mysql | mariadb | sshpass | docker[ ]login | psexec | mongo | redis-cli | smbclient
+            | htpasswd ) [^\n|;]{0,120}? \s-[paw]\s? [\"']? (?P<value>[^\s\"'\-<][^\s\"']{2,})""",
+          ("mysql -h db1 -u root -p‹a10› shop", "redis-cli -a ‹p› ping"),
+          "mysql -h db1 -u root -p", accept=_is_no_void),
+    _rule("netrc", "command", r"login\s{1,9}\S{1,64}\s{1,9}password\s{1,9}(?P<value>\S{1,256})",
+          "machine h login bob password ‹p›", accept=_is_no_void),
+    _rule("signed url", "command", r"[?&](?: sig | signature | code )=(?P<value>[\w%\-+/=.]{16,})",
+          "https://h.test/f?sig=‹a40›", "https://h.test/f?sig=none-of-the-kind", label="token",
+          accept=_has_digit),
+    _rule("auth pair", "command",
+          r"""auth\s?=\s?\([^\n\"',()]{0,9}[\"'][^\n\"']{1,60}[\"'],\s?[\"']
+          (?P<value>[^\n\"']{3,99})""",
+          "requests.get(u, auth=('svc', '‹p›'))", accept=_is_no_void),
+    _rule("piped password", "command", r"""
+          (?: echo | printf ) \s{1,9}[\"']?(?P<value>[^\s\"'$|]{3,99})[\"']?\s{0,9}\|
+          [^\n|]{0,99}?(?: --password-stdin | sudo[ ]-s | passwd )""",
+          "echo ‹p› | docker login -u ci --password-stdin", "echo done | tee log",
+          accept=_is_no_void),
+    _rule("webhook", "command",
+          r"hooks?(?: \.[\w.]{1,40}/services )?/(?: send\?key= )?(?P<value>[^\s\"'<>)`?]{16,})",
+          "https://hooks.slack.com/services/T‹u8›/B‹u8›/‹a24›", "hooks/pre-commit runs ruff",
+          label="token", accept=_has_digit),
+    _rule("bearer", "command", r"""
+          bearer\s{1,9}
+          # ordinary words that follow "bearer"
+          (?! authenti | authori[sz] | credential | certificat | instrument | securit | document
+            | middleware | verif | valid | challeng | transport | manag | generat | parti
+            | handler | interceptor | placeholder )
+          [\w\-./+~=]{10,}""",
+          ("Bearer ‹a24›", "curl -H 'Authorization: Bearer ‹a24›'", "Bearer abcdefghij"),
+          ("Bearer authentication is described in RFC 6750", "bearer of bad news"), label="token"),
+    _rule("basic", "command", r"basic\s{1,9}[\w+/\-]{12,}={0,2}", "Authorization: Basic ‹b›",
+          "Basic authentication is off", label="token", accept=_is_basic_login),
+    _rule("user and password", "sign-in", r"""
+          (?<![a-z0-9_.\-/@])[a-z][a-z0-9_]{1,20}\s?[/:]\s?
+          (?P<value>(?=[^\s\"',，。；/:{}\\]{0,40}\d)[^\s\"',，。；/:{}\\]{5,80})""",
+          ("登录后台用 admin/‹p›", "Grafana login is admin / ‹p›"),
+          ("admin/users 页面加分页", "status code 404 on api/v2keys"), accept=_is_login),
+    _rule("replaced password", "command", r"""
+          # behind a value that is hidden already: the new one, or the old one
+          \x00[\"'`]?,?\s{0,3}
+          (?: to | was | before            # en
+            | auf | vorher                 # de
+            | 换成 | 改成 | 改为 | 变成      # zh
+            | → | -> )
+          \s{0,3}[\"'`]?(?P<value>[^\s\"'`,，。；]{4,80})""",
+          "I changed the NAS password from ‹p› to ‹p›", accept=_is_new_value),
+
+    # Phrases.
+    _rule("bold label", "phrase", r"""
+          \*\*[^*\n]{0,30}? ‹a word for it› [^*\n:：]{0,20}[:：]\*\*\s{0,4}
+          (?P<value>(?=\S{0,80}[\d!\#$%&@])\S{4,256})""",
+          ("**Password:** ‹p›", "**密码：** ‹p›"), "**Password:** must be long"),
+    _rule("yaml block", "phrase", r"""
+          ‹a word for it› [\w.\-]{0,20}\s?:\s?[|>][+\-]?[ \t]{0,9}\n\s{1,20}
+          (?P<value>\S{6,256})""",
+          ("password: >-\n  ‹p›", "token: |\n  ‹a20›"), "password: |\n"),
+    _rule("label on a line of its own", "phrase", r"""
+          (?: ^ | \n ) ‹a word for it› [ \t]{0,9}\n{1,3}
+          (?P<value>(?=\S{0,80}\d)(?=\S{0,80}[a-z])\S{6,256})(?=\s{0,9}(?: \n | $ ))""",
+          "Passwort\n\n‹p›\n", "password\n\nreset\n"),
+    _rule("name ends in pass", "phrase",
+          r"(?<=[a-z0-9])_pass(?: word )?[ \t]{1,4}(?P<value>(?=\S{0,80}\d)\S{5,256})",
+          "smtp_pass ‹p›", "smtp_pass is set"),
+    _rule("changed from", "phrase", r"""
+          passwor[dt]\s
+          (?: (?: was | has[ ]been | wurde )\s )? (?: changed\s | geändert\s )?
+          (?: from | von ) \s\S{1,64}\s (?: to | auf | zu ) \s
+          (?P<value>(?=\S{0,80}\d)\S{5,256})""",
+          ("password changed from foo to ‹p›", "Wir haben das Passwort von alt auf ‹p› geändert"),
+          "password changed from Monday to Friday"),
+    _rule("it is", "phrase", r"""
+          passwor[dt],?\s (?: it[ ]is | it's | es[ ]ist | und[ ]zwar ) \s
+          (?P<value>(?=\S{0,80}\d)\S{5,256})""",
+          "he told me the password, it is ‹p›", "the password, it is expired"),
+    _rule("log in with", "phrase", r"""
+          (?: log[ ]?in | sign[ ]?in | einloggen | anmelden ) \b[^\n]{0,40}? \s(?: with | mit )\s
+          (?P<value>(?=\S{0,80}\d)(?=\S{0,80}[!\#$%^&*])\S{6,256})""",
+          "log in as admin with ‹p›$x", "log in as admin with Keycloak"),
+    _rule("user at host", "phrase", r"""
+          (?<![\w.\-/])(?: root | admin | postgres ):
+          (?P<value>(?=[^\s@/]{0,80}\d)[^\s@/]{6,128})(?=@[\w.\-]{3})""",
+          "root:‹p›@10.0.0.3", "root:wheel@10.0.0.3"),
+    _rule("p/w", "phrase", r"(?<!\w)p/w[ :=]{1,3}(?P<value>\S{5,256})", "p/w ‹p›", "the p/w is"),
+    _rule("recovery code", "phrase", r"""
+          (?: wiederherstellungs | bestätigungs | freischalt ) codes? \s?[:=]\s?
+          (?P<value>[\w\-]{4,64})""",
+          "Wiederherstellungscode: ‹p›", "Wiederherstellungscode verlegt", label="code"),
+    _rule("archive and cipher options", "phrase", r"""
+          (?<!\w)(?: zip\s[^\n]{0,80}?-p\s | 7za?\s[^\n]{0,80}?\s-p | openssl\s[^\n]{0,80}?\s-k\s )
+          (?P<value>(?=\S{0,80}\d)\S{5,256})""",
+          ("zip -P ‹p› a.zip b", "7z x a.7z -p‹p›", "openssl enc -k ‹p› -in a"),
+          "zip -r a.zip b2"),
+)
+
+# -- the grammar of labels, links and values ----------------------------------
+#
+# Verbose patterns, matched on the text in lower case. "link" rows stand between a label and its
+# value; each says how sure the text is that a value follows.
+
+_GRAMMAR = {
+    # A text with neither of these two has nothing to hide.
+    "hint": r"""
+        pass | pwd?\b | p/w | kennw | secret | token | key | code | pin | tan\b | otp | cvv
+      | cred | auth | bearer | basic | :// | schl(?:ü|ue)ss | geheim | losung | echo | printf
+      | log\s?in | sign\s?in | user | usr | admin | root | zugang | benutzer | konto | anmelde
+      | verbind | combination | phrase | mnemonic | identified | sid\b | dsn | cookie | session
+      | private | access | hook | sig | psk | pat\b | connect | openssl | sk- | \s-[pua]
+      | 密 | 口令 | 令牌 | \\u5 | 码 | 凭 | 钥 | 暗号 | 助记 | 登 | 账 | 帐 | 用户 | 连接
+      """,
+    "hint of a key": r"[A-Za-z0-9_\-+/=.]{16} | \$[0-9a-z]{1,8}\$",
+    "room for a key": r"[A-Za-z0-9_\-+/=.:]{11} | \$",
+
+    # The kind of the label is the empty group at its end: what begins with letters is found fast.
+    "label": r"""
+      (?:
+          pass(?:word|wort|phrase|code|key|wd) | pwd | mnemonic | identified[ ]by           # en
+        | (?:seed|recovery)[ ]phrase
+        | kennwort | geheimzahl | losungswort                                               # de
+        | (?:wlan|wifi|wi-fi|netzwerk)[ -]?(?:key|code|schl(?:ü|ue)ssel)
+        | mot[ ]de[ ]passe                                                                  # fr
+        | 密码 | 密碼 | 口令 | 暗号 | 通行码 | 助记词                                            # zh
+        | \\u5bc6\\u7801 | \\u53e3\\u4ee4                                                   # JSON
+      )(?P<password>)
+      | (?:
+          pin(?:-?code|码)? | tan | otp | cvv | combination
+        | (?:verification|security|access|auth|login|2fa|mfa|otp|sms|one-time|confirmation
+            |recovery|unlock|door|gate|alarm|backup|activation|pairing)[ _-]?code            # en
+        | (?:zugangs|sicherheits|bestätigungs|freischalt|entsperr|aktivierungs|tür|alarm
+            |einmal)-?code                                                                  # de
+        | (?:验证|校验|动态|短信|提取|解锁|激活|安全|访问|确认|取件|接入|门禁|恢复)码                  # zh
+      )(?P<code>)
+      | (?:
+          (?:api|access|secret|private|encryption|signing|master|license|auth|account|shared
+            |deploy|service|storage)[ _-]?key                                               # en
+        | (?:api|zugangs|zugriffs|lizenz)-?schl(?:ü|ue)ssel                                 # de
+        | (?:geheimer?|privater?)[ ]schl(?:ü|ue)ssel
+        | 密钥 | 秘钥 | 私钥 | 密匙 | 金鑰 | \\u5bc6\\u94a5                                     # zh
+      )(?P<api_key>)
+      | (?:
+          token | secrete? | credential | creds | authorization                             # en
+        | zugangsdaten | geheimnis                                                          # de
+        | 授权码 | 令牌 | 凭证 | 凭据                                                          # zh
+      )(?P<token>)
+      | (?:
+          pass | pw | psk | auth | pat | login | sid | dsn | cookie | session | private | access
+        | webhook | sig | signature | bearer | key                                          # en
+        | schl(?:ü|ue)ssel                                                                  # de
+      )(?P<weak>)
+      """,
+    # The rest of a compound name: token_count, apiKeyV2.
+    "tail": r"(?: [_.\-]? [A-Za-z0-9]{1,40} ){0,7}",
+
+    # Links. "assign" is a colon, an equals sign and what else programs write.
+    "assign": r"""
+      (?: (?P<close>\\{0,15}[\"']) | [*`]{1,9} )? \]?\)?\s?
+      (?: [(\[（][^()\[\]（）\n]{0,30}[)\]）] )?                     # password (staging):
+      (?:
+          \s{0,4}(?: :\s?&?[a-z]{2,9}\s?= | [:!=?|]?==?[>~]? | :=? | => | -> | \| )
+        | >(?=\S)                                                   # <password>x
+        | (?<=[\"'])\s?,\s?(?=[\\\"'])                              # "password", "x"
+        | \s?\((?=[\\\"'])                                          # password("x")
+        | \s{0,20}[{,]?\s{1,20}(?: value | default | wert | 值 )\s?[:=]
+      )
+      \s{0,40}
+      (?: (?: bearer | basic | token | bot | apikey | digest | ssws | negotiate )\s{1,9} )?
+      (?: \[\s{0,9}(?=\\{0,15}[\"']) )?
+      """,
+    # "says" is a copula or a verb of setting.
+    "says": r"""
+        s?\s{1,40}
+        (?: (?: now | still | currently | jetzt | nun | derzeit | aktuell )\s{1,9} )?
+        (?:
+            (?: (?: has[ ]been | was | is | been | got | wurde )\s{1,9} )?
+            (?: set | changed | reset | updated | rotated | switched | geändert | gesetzt )?\s?
+            (?: to | in | as | with | from | auf | zu | mit | von )
+          | (?: is | was | are | equals | reads | becomes | = | ist | lautet | war | hei(?:ß|ss)t
+              | bleibt | wurde | wird )
+            (?: \s{1,9}(?: now | still | again | jetzt | nun | wieder | aktuell ) )?
+        )
+        (?: \s?[:=] )?\s{1,9}
+      | (?: （[^（）\n]{1,20}） )?\s?
+        [已经现在就也暂先被都统一默认临时还我给]{0,6}
+        (?: 设置 | 修改 | 更改 | 变更 | 更新 | 重置 | 调整 | 重设 | [改设换变定用填] | 叫做? )?
+        (?: 的?是 | 成了? | [为到叫填用从由=] )
+        [\s:]{0,9}
+      | 's\s{1,9}
+      """,
+    # "filled": other words between label and link, as in "password for the wifi is".
+    "filled": r"""
+      (?:
+          s?\s{1,9}\(?
+          (?: for | of | to | on | in | from | at | my | our
+            | der | des | für | vom | von | zum | zur | im | am | beim | auf | zu )
+          \s[^\n.,;:!?=]{1,48}?
+          (?:
+              \s(?: is | was | has[ ]been | ist | lautet | war | hei(?:ß|ss)t | wurde )\s
+              (?: (?: now | still | changed | set | reset | updated | jetzt | nun )\s )?
+              (?: (?: to | auf | zu )\s )?
+            | \s?[:=]
+          )
+        | [^\n\"',，。;；!！?？:、]{1,14}?(?: [,，]\s?(?: 现在 | 目前 | 新的? | 当前 )? )?
+          (?: 是 | 为 | 成了? | : )[\u4e00-\u9fff]{0,4}
+      )
+      \s{0,9}
+      """,
+    # "beside": nothing but a blank; after Chinese not even that.
+    "beside": r"""
+        (?: [ \t]{1,4} | [ \t]{0,4}\r?\n[ \t]{0,8} )(?: (?: bearer | basic )\s )?
+      | (?<=[\u4e00-\u9fff])
+      """,
+    # Whose it is, up to six words, and then a colon or a copula: "Passwort von Anna: X".
+    "whose": r"""
+      (?: s | 's )?[ \t]{1,3}
+      (?P<who>
+        (?P<prep>
+          (?: for | of | on | in | at | to | from | my | our                               # en
+            | der | des | für | von | vom | zu | zum | zur | im | am | auf | beim?          # de
+            | (?:m|d)eine[rs] | unsere[rs]
+            | de | du | pour )\s | d'                                                       # fr
+        )?
+        (?! (?: is | was | are | has | must | should | as | with | now | and | or | not
+              | ist | war | wurde | lautet | wird | muss | bleibt | hei(?:ß|ss)t | und | oder
+              | nicht )\s )
+        [^\s:=,;!?\"|/\x00]{1,24}(?: [ \t][^\s:=,;!?\"|/\x00]{1,24} ){0,5}?
+      )
+      (?:
+          [ \t]{0,2}(?P<colon>[:=])(?: \s{1,4} | (?![\s/\d=]) )
+        | \s(?: is | was | ist | lautet | war | hei(?:ß|ss)t )(?: \s(?: now | jetzt | nun ) )?\s?
+          (?: :\s? | \s )
+      )
+      """,
+    # What makes of the words in between no name but a statement about passwords.
+    "about passwords": r"""
+      .*(?: chang | set | updat | rotat | switch | forgot | ing\b(?<!staging) | polic | manage
+          | field | rule | hint | tips?\b | check | test\b | prompt | help | type | requir
+          | status | storage | length | strength | login | auth | encrypt | entry | owner
+          | protect | input | form\b | hash | count | limit | expir | usage | error | fail
+          | note | info | page | box | dialog | valid | format | option | is\b | are\b | was\b
+          | must
+          | ge(?:ändert|setzt) | ändern | vergess | polit | feld | regel | hinweis | hilf
+          | speich | länge | stärke | verschl | prüf | eingab | schutz | ablauf | fehl | notiz
+          | seite | ist\b | sind\b | wird | muss | en$
+          | oubli )
+      """,
+    "told of someone": r"""
+      .*\b(?: changed | set | updated | rotated | switched | reset | will | sent | is | are | was
+            | must | plain\w{0,20} | config | german | english | french
+            | geändert | gesetzt | liegt | steht | läuft | muss | wird | sind | ist | klartext
+            | deutsch | englisch )\b
+      """,
+    "no password between": r"""
+        count | length | policy | limit | budget | usage | expir | number | size | rule | manager
+      | 长度 | 时间 | 有效期 | 次数 | 数量 | 日期 | 版本 | 强度 | 位数 | 策略 | 规则 | 用量 | 上限 | 预算 | 错误
+      | 消耗
+      """,
+    "german copula": r"\b(?: ist | lautet | war | hei(?:ß|ss)t | bleibt | wurde | wird )\b",
+
+    # The other order: value, link, label.
+    "backward link": r"""
+        \s(?: as | is | als | ist | = )\s | 作为 | 当作? | 做 | 设为 | 设成 | 就?是 | →
+      | [\"']\s?[!=]==?\s?
+      """,
+    "value before": r"""
+        [\"'](?P<quoted>[^\"'\n\x00]{3,99})[\"'](?: \s?[!=]==?\s? )?$
+      | (?P<bare>[^\s\"'`,:()\x00，。；：\u3001-\u9fff]{5,99})[\"'`]?\s?$
+      """,
+    "words before the label": r"(?: [\u4e00-\u9fff]{0,8} | (?: [a-z0-9_.\-]{1,20}[ -]? ){0,4} )$",
+
+    # Values.
+    "quote": r"\\{0,15}[\"'`] | \*\*",
+    "quote or line end": r"(?<!\\)\\{0,15}[\"'`] | \*\* | \n",
+    "line": r"[^\n]*",
+    "bare": r"""
+      (?: [^\s\"'`<，。；、！？（）】》\u4e00-\u9fff\x00\\,;&]
+        | <(?!/)
+        | \\(?!\\{0,9}[nr\"'])
+        | [\"'`](?![\s,;:)\]}>.]|$)
+        | [,;&](?! \s | $ | [\"'}\]] | [\w.\-]{1,40}\s?[:=] )
+      ){1,4096}
+      """,
+    "scalar": r"[^\s\"'\[\]{},()\x00]{0,999}",
+    "groups": r"""
+        (?: [a-z0-9]{4}[ -] ){3,7}[a-z0-9]{4}(?![\w-])                # abcd-efgh-…
+      | [a-z]{3,9}(?: [ ][a-z]{3,9} ){11,23}(?![\w-])                 # a seed phrase
+      """,
+    "chinese value": r"""
+        [\u4e00-\u9fff]{2,12}(?=[\s，。；！,;.]|$)
+      | [\u4e00-\u9fff]{2,12}(?=[A-Za-z_]{0,20}\d)[\w!@\#$%&*]{2,24}(?=[\s，。；！,;.]|$)
+      """,
+    "phrase": r"""
+      (?: s?\s?(?P<colon>[:=]|->) | \s{1,9}(?: is | was | are | ist | lautet | war
+        | hei(?:ß|ss)t )\s?:? )
+      \s{1,4}
+      (?P<value>[^\W\d_]{2,15}(?: [ ][^\W\d_]{2,15} ){2,24})
+      [.!]?(?: \s{0,3}(?=\n) | \s{0,9}$ | (?<=[.!])\s )
+      """,
+    "void": r"""
+        [\W_]*$ | x{4,}$
+      | [<\[{][^<>{}\[\]]*[>\]}]$ | [<\[{]{2}                                          # <it>
+      | \$[{(] | \$(?:[a-z_]+|\d)(?:$|\[|->)                                          # ${IT}
+      | %\w+%$ | ![a-z]+$
+      | (?:[a-z_\- ]*[_\- ])?your[_\- ] | my[_-](?:secret|token|api|pass) | [a-z_\-]+_here$
+      | [a-z_$]+(?:(?:\.|::|->|\?\.)[a-z_$]+)+$ | [a-z_][a-z_.]*(?:\(|\[["'a-z\d])     # code
+      | (?:new|await)\s
+      | [a-z_]*(?:passwor[dt]|passwd|pwd|token|secret|_key|apikey)[a-z_]*$
+      | [a-z]:\\ | [a-z]{2,9}://[^@]*$                                                 # paths
+      | (?:~|\.{1,2})?(?:/[a-z_.\-][\w.\-]{0,30}){1,20}/?$
+      | [\w./\-]{1,200}\.(?:txt|jsonl?|ya?ml|env|py|[jt]sx?|md|pem|key|go|rs|toml|ini|cfg|sh|log
+          |html?|kdbx|tar|[gx]z|t[gx]z|bz2|zip|7z|bak|db|csv|tsv|pyc|sqlite3?|lock|pdf|png
+          |jpe?g)$
+      | \d{1,4}(?:-[a-z]{3,12}|ms|[smhdx]|min|sec|days?|tage|[kmg]b?|px|bit|fa)$       # amounts
+      | v?\d+(?:\.\d+)+$ | \d+%$
+      | mem_\d{8}_\d{6}_[0-9a-f]{4,12}$                                                # ids, times
+      | \d{4}[-/.]\d\d?[-/.]\d\d?(?:t\d\d:\d\d[\d:.,+\-z]{0,24})?$ | \d\d?[:.]\d\d?
+      | (?:aes|rsa|sha|md|[hrpe]s|ed|erc|bep|utf|base|oauth|ipv|http|tls|pkcs|rfc|iso|gpt|argon
+          |web|pbkdf|p|k|x|fido|ecdsa|scrypt)[-_ ]?\d{1,4}[a-z]{0,2}$                  # standards
+      """,
+    "words of a form": r"enter | please | required | must | should | invalid | your | \bthe\b"
+                       r" | \bis\b | \bnot\b | passw | key",
+    "prose follows": r"[ \t]{1,9}[\w(] | [ \t]{0,9}[\u4e00-\u9fff]",
+    "clause ends": r"[ \t]{0,4}(?: $ | [\r\n,.;!?，。；！？)）] )",
+    "clause starts": r"(?: ^ | [\n,;:，；：] )[ \t]{0,8}$",
+    # What is said of a password in prose: participles and adjectives; German ones, which a noun's
+    # capital letter tells apart; nouns and adverbs that make a compound or end a sentence.
+    "adjective": r".{0,40}[aeiou].{0,40}(?:ed|ing)$ | .{0,40}(?:[ai]ble|ory|ive|ful|less|ous)$",
+    "german adjective": r".{0,40}(?:ig|lich|bar|isch|los|t|en)$",
+    "noun": r"""
+      .{0,40}(?: ing | ed | ion | ment | ness | ity | ance | ence | ship | ung | able
+        | (?:[aeiou]l|[bcentsu])ly )$
+      """,
+    "scrambled": r"""
+      (?=[A-Za-z]{8,64}$)
+      (?: .*?[a-z][A-Z]{1,2}[a-z]{1,2}[A-Z] | .*?[a-z][A-Z].*?[a-z][A-Z]{2}
+        | .*?[A-Z]{2}[a-z].{0,9}[A-Z]{2} | .*?[a-z][A-Z]{2}[a-z] | [a-z]{1,3}[A-Z][a-z]{0,2}[A-Z]
+        | .*?[b-df-hj-np-tv-xzB-DF-HJ-NP-TV-XZ]{6} )
+      """,
+    "port": r"\d{1,5}(?![\w!$%^&*~+=@\-])",
+    "signing in": r"""
+        log\s?in | sign\s?in | account | user | cred | connect | anmeld | zugang | benutzer
+      | verbind | 登[录陆] | 账[号户] | 帐号 | 用户名? | 连接
+      """,
+    "account": r"""
+      \b(?:
+          (?: log-?in | sign-?in | creds | credentials? | account | zugang | zugangsdaten
+            | anmeldung | anmeldedaten | konto )(?: \s?[:=] )?\s{1,3}(?: is\s | ist\s )?
+        | (?: user | username | usr | login | benutzer )(?: \s?[:=] )?\s
+      )
+      (?P<name>[\w.@\-]{2,40})
+      (?: \s/\s | [,;]?\s(?: pass | pw | pwd | passw )(?: \s?[:=] )?\s )
+      (?P<value>[^\s\"'`,;|/\x00]{3,64})
+      """,
+
+    # Strays, and what is no stray.
+    "prefixed": r"""
+      ([A-Za-z][A-Za-z0-9]{0,11}(?: [_-][A-Za-z0-9]{1,8} ){0,2}) [_-] ([A-Za-z0-9]{16,}[\w-]*)$
+      """,
+    "names a hash": r"""
+      (?: commit | sha\d* | hash | digest | checksum | rev(?:ision)? | uuid | guid | md5 | etag
+        | id | integrity | base64 | public[ _-]?key | ssh-\w{3,9} | (?<!\w)//\S{0,80}
+        | base64,\S{0,80}
+        # what has a generated name: a model, an image, a run
+        | model+ | image | pod | run | session | thread | job | task | trace | span | container
+        | node | slack | wheel | package )
+      \W{0,4}(?: is | was | ist | [是为=] )?\W{0,3}$
+      """,
+    "id of a session": r"""
+        session(?: [_.\- ]?id )?\W{0,3}[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}
+      | ^mem_\d{8}_\d{6}_[0-9a-f]{4,12}$
+      """,
+    "private key": r"""
+        -----BEGIN[ ][A-Z0-9 ]{0,40}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----
+      | Private-Lines:[ ]\d{1,4}
+      """,
+    "piece of a private key": r"""
+      (?: [\s\"'+,>|\#*;] | \\+[nrt\"'] ){0,99}?
+      (?: (?P<end>-----END[A-Z0-9 ]{0,60}-----)
+        | -----BEGIN[A-Z0-9 ]{0,60}-----
+        | [A-Z][A-Za-z]{2,12}-[A-Za-z]{2,12}:[ ][^\n\\\r]{0,200}
+        | [A-Za-z0-9+/=]{16,}
+        | [A-Za-z0-9+/=]{1,15}(?=(?: [\s\"'+,>|\#*;] | \\+[nrt\"'] ){0,8}
+                                (?: -----END | [A-Za-z0-9+/=]{16} ))
+      )
+      """,
+    "more of a private key": r"(?: [\s\"'+,>|\#*;] | \\+[nrt\"'] ){0,20}[A-Za-z0-9+/=]{40}",
+    "personal number": r"""
+      (?<![A-Za-z0-9])
+      (?: (?P<id_number>[1-9]\d{16}[\dXx])
+        | (?P<phone>(?:(?:\+|00)86[ \-]?)?1[3-9]\d(?:[ \-]?\d{4}){2}
+            | \+\d{1,3}(?:[ \-]?\d{2,5}){2,4} | 0\d{2,3}-\d{7,8})
+        | (?P<bank_card>\d(?:[ \-]?\d){12,18})
+      )
+      (?![A-Za-z0-9]|-\d)
+      """,
+    "placeholder": r"\[已脱敏:[a-z0-9_]{1,30}\]",
+}
+
+_WORDS = {
+    # Of a compound behind a label: token_count is no token. And before it: primary_key.
+    "tail": """
+        count counts limit budget usage use used hash hashed digest len length policy type types
+        name names expiry expires expiration ttl url uri urls endpoint path file dir field fields
+        norm rotation age days regex pattern format protected based less verify check bits status
+        weight metadata address addr""",
+    "head": """
+        public primary foreign sort partition cache hot short row idempotency max min num total
+        eos bos pad unk sep cls mask""",
+    # In place of a value.
+    "no value": """
+        null none nil true false undefined unset empty required optional str string text bool
+        boolean number int integer float bytes any object hidden masked redacted placeholder
+        example changeme todo tbd n/a key bearer basic self this expired invalid wrong missing
+        incorrect falsch leer siehe see policy reset hash oauth jwt vault bcrypt env file prompt
+        yes no not the a an is und and or oder in on for von at""",
+    # What a password may be, instead of what it is.
+    "state": """
+        wrong weak strong correct safe secure long short blank gone lost old new here there below
+        above unknown public private secret fine ok okay good bad simple easy hard same enough
+        unique due ready set on off it that up out back mine patience everything avoid valid
+        active done yours ours longer shorter stronger weaker better safer newer older easier
+        harder never another under over stored encrypted hashed updated changed rotated removed
+        deleted disabled enabled needed pending rejected accepted revoked forgotten broken stolen
+        leaked compromised protected random unchanged different identical mandatory confidential
+        visible invisible open taken given hidden written critical final essential essentially
+        equal alphanumeric numeric static dynamic generic automatic present absent consistent
+        daily weekly monthly yearly likely early only currently now generated sensitive blocked
+        cached derived strongly weakly read-only plaintext plain free full default later docs
+        bcrypt argon2 keyring bitte none tbd
+        richtig lang kurz neu alt geheim weg gleich bekannt schwach stark nötig pflicht da hier
+        leicht schwer sicher unsicher schlecht gut egal meins kennwort nein ja folgt unbekannt
+        erledigt keine keiner keins später fehlt läuft abgelaufen geändert gesetzt gelöscht
+        vergessen ungültig gültig erforderlich gespeichert hinterlegt verschlüsselt gesperrt
+        notwendig vertraulich standard klartext deaktiviert aktiviert zurückgesetzt ausstehend
+        wie wechselt immer stets""",
+    # "password reset", "token bucket": the label is half of a compound.
+    "compound": """
+        file files command commands entry database db binary utility tool line lines root reset
+        resets policy manager managers field fields prompt prompts rotation hash hashes strength
+        length change changes box dialog page form input inputs hint recovery rule rules check
+        checks store safe vault generator expiry expiration authentication auth login logins
+        screen step error errors attempt attempts list lists history cracker cracking guessing
+        reuse sharing protection requirement requirements format type types value values name
+        names id count counts limit limits budget usage bucket ring economy stream cost costs
+        price prices refresh exchange endpoint server service scheme stores storage key keys
+        access santa sauce ingredient weapon agent agents services society garden admirer life
+        meeting meetings door ballot scanning scanner leak leaks management handling today
+        tomorrow yesterday again twice back away anymore either too here there now then once also
+        soon please only alone together online vergessen ändern zurücksetzen eingeben falsch
+        setzen speichern prüfen merken verloren geändert abgelaufen teilen per mail""",
+    # Words that start a sentence about passwords, not a value.
+    "function": """
+        return raise throw break continue is was are be been has have must should may can will
+        not no never the a an of to in on at by for with from as and or but if then when than
+        that this these those it its you your my our we they please choose see ask use every each
+        some any one all none here there very too still only also more less enough long short
+        words characters letters minimum contain contains ist war sind wird wurde werden worden
+        geworden hat haben muss müssen soll sollte darf kann nicht nie kein keine der die das den
+        dem des ein eine einen und oder aber wenn dann als dass dies diese es sie er wir ihr ich
+        man bitte siehe nur auch noch schon sehr zu im am an auf aus bei mit nach von vom für über
+        unter vor hier dort jeder jede alle wörter zeichen buchstaben mindestens""",
+    "table head": """
+        user users username name names login host account service server email mail system site
+        device url who benutzer benutzername konto dienst gerät wer
+        用户 用户名 账号 名称 姓名 主机 系统 服务""",
+    "page": """
+        page form screen button flow logout signup register view dialog endpoint route handler
+        menu test tests error errors seite maske""",
+    # Prefixes of ids, and of keys.
+    "id": """
+        id uuid req msg call run file chatcmpl toolu thread asst session sess user cus evt pi ch
+        in sub price trace span img image sha sha1 sha256 sha512 md5 commit build mem doc org proj
+        vs batch resp rs fc conv job task node pod container blob git rev asset chunk page v item
+        order tx txn acct cert hash etag cache layer workflow wf event ev snap vol ami i sg
+        subnet wecom slack""",
+    "keyish": "sk rk pk key tok token pat secret api auth live test prod access cred pw sa",
+}
+_CHINESE = re.compile("[\u4e00-\u9fff]")
+_SHORT_LABELS = ("pass", "pw", "psk")
+# Labels of several things at once, or of none: a colon after them introduces a sentence.
+_COLLECTIVE_LABELS = ("pass", "credential", "creds", "authorization", "zugangsdaten",
+                      "geheimnis", "凭证", "凭据")
+# Characters of a Chinese clause that says something of a password; of one with digits in it.
+_CLAUSE = frozenset("请不必的了是在须需未已忘错重填输找改过默认位无用于和与或有太为后前会被同我你他字数什么空见否随")
+_REQUEST = frozenset("请不必须未忘错重见看问第至少于默位长")
+_A_WORD_FOR_IT = r"(?:passwor[dt]|kennwort|passphrase|密码|口令|密钥|token|secret|api[ _-]?key)"
+# Marks that show nothing (soft hyphen, zero width, direction): left out before any match.
+_UNSEEN = re.compile("[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
+_PERSONAL = ("id_number", "bank_card", "phone")
+
+
+@functools.cache
+def _grammar(name: str) -> re.Pattern[str]:
+    return re.compile(_GRAMMAR[name], re.VERBOSE)
+
+
+@functools.cache
+def _words(name: str) -> frozenset[str]:
+    return frozenset(_WORDS[name].split())
+
+
+# -- one text -----------------------------------------------------------------
 
 class _Folds(dict):
     """Full-width and other variants to plain ones; marks that end a Chinese clause stay."""
@@ -1257,28 +1754,681 @@ class _Folds(dict):
 _FOLDS = _Folds({ord(c): '"' for c in "“”„‟「」『』«»＂"} | {ord(c): "'" for c in "‘’‚‛"})
 
 
-# Forms of whole phrases, in the two shapes of `check_rules`; each value has a digit or a mark.
-_WORD_FOR_IT = r"(?:passwor[dt]|kennwort|passphrase|密码|口令|密钥|token|secret|api[ _-]?key)"
-_FORMS = (
-    rf"(\*\*[^*\n]{{0,30}}?{_WORD_FOR_IT}[^*\n:：]{{0,20}}[:：]\*\*\s{{0,4}})"
-    r"((?=\S{0,80}[\d!#$%&@])\S{4,256})",
-    rf"({_WORD_FOR_IT}[\w.\-]{{0,20}}\s?:\s?[|>][+\-]?[ \t]{{0,9}}\n\s{{1,20}})(\S{{6,256}})",
-    rf"((?:^|\n){_WORD_FOR_IT}[ \t]{{0,9}}\n{{1,3}})"
-    r"((?=\S{0,80}\d)(?=\S{0,80}[A-Za-z])\S{6,256})(?=\s{0,9}(?:\n|$))",
-    r"((?<![A-Za-z])\w{1,20}_pass(?:word)?[ \t]{1,4})((?=\S{0,80}\d)\S{5,256})",
-    r"(passwor[dt]\s(?:(?:was|wurde|has been)\s)?(?:changed\s|geändert\s)?(?:from|von)\s\S{1,64}"
-    r"\s(?:to|auf|zu)\s)((?=\S{0,80}\d)\S{5,256})",
-    r"(passwor[dt],?\s(?:it is|it's|es ist|und zwar)\s)((?=\S{0,80}\d)\S{5,256})",
-    r"((?:log ?in|sign ?in|einloggen|anmelden)\b[^\n]{0,40}?\s(?:with|mit)\s)"
-    r"((?=\S{0,80}\d)(?=\S{0,80}[!#$%^&*])\S{6,256})",
-    r"((?<![\w.\-/])(?:root|admin|postgres):)((?=[^\s@/]{0,80}\d)[^\s@/]{6,128})(?=@[\w.\-]{3})",
-    r"((?<!\w)p/w[ :=]{1,3})(\S{5,256})",
-    r"((?:wiederherstellungs|bestätigungs|freischalt)codes?\s?[:=]\s?)([\w\-]{4,64})",
-    r"((?<!\w)(?:zip\s[^\n]{0,80}?-P\s|7za?\s[^\n]{0,80}?\s-p|openssl\s[^\n]{0,80}?\s-k\s))"
-    r"((?=\S{0,80}\d)\S{5,256})",
-    r"((?<![A-Za-z0-9_])(?:sbp|sgp|bkua|rubygems|do[opr]_v1)_[0-9a-f]{32,128}(?![A-Za-z0-9_]))",
-)
+def _folded(text: str) -> str:
+    return text if text.isascii() else text.translate(_FOLDS)
 
+
+class _Label(NamedTuple):
+    """A word for a secret: where it stands, its kind, and the tail of its compound."""
+    start: int
+    end: int
+    word: str
+    kind: str
+
+    @property
+    def is_chinese(self) -> bool:
+        return not self.word[-1].isascii()
+
+    @property
+    def shown(self) -> str:
+        """The label of the placeholder."""
+        if self.word in _SHORT_LABELS:
+            return "password"
+        return "api_key" if self.kind == "weak" else self.kind
+
+
+class _Value(NamedTuple):
+    """What may be a secret: its place, and whether quotes mark where it begins and ends."""
+    start: int
+    end: int
+    text: str
+    quoted: bool
+
+
+class _Page:
+    """A text in the three forms that patterns read, all of one length.
+
+    `raw` is as it came, `plain` without full-width signs, `low` in lower case. What is hidden is
+    NUL, which no pattern takes for a value.
+    """
+
+    def __init__(self, raw: str, plain: str, low: str) -> None:
+        self.raw, self.plain, self.low = raw, plain, low
+        self._run = (0, 0)                        # the last run of `bare`
+        self._unclosed: dict[str, int] = {}       # quote -> up to here nothing closes it
+
+    @classmethod
+    def of(cls, text: str) -> _Page:
+        if "[已脱敏:" in text:
+            text = _grammar("placeholder").sub(lambda found: "\0" * len(found[0]), text)
+        plain = _folded(text)
+        low = plain.lower()
+        if len(low) != len(plain):                # a few capitals grow when lowered (U+0130)
+            low = "".join(c.lower() if len(c.lower()) == 1 else c for c in plain)
+        return cls(text, plain, low)
+
+    def masked(self, spans: list[_Span]) -> _Page:
+        return _Page(*(_masked(text, spans) for text in (self.raw, self.plain, self.low)))
+
+    def bare_end(self, at: int) -> int:
+        """Where the unquoted value that begins at *at* ends; *at* where there is none."""
+        start, end = self._run
+        if not start <= at < end:
+            found = _grammar("bare").match(self.plain, at)
+            start, end = self._run = (at, found.end() if found else at)
+        return max(at, end)
+
+    def value(self, at: int, label: _Label, link: str) -> _Value:
+        """Read the value that begins at *at*, without its quotes."""
+        quote = _grammar("quote").match(self.plain, at)
+        if quote:
+            end = self._closing(quote)
+            if end is not None:
+                return self._part(quote.end(), end, quoted=True)
+            if link == "assign" and quote[0] != "**":      # cut off before its closing quote
+                return self._part(quote.end(), _grammar("line").match(
+                    self.plain, quote.end()).end(), quoted=False)
+        is_clear = link in ("assign", "says")
+        if is_clear and label.kind != "weak":
+            groups = _grammar("groups").match(self.plain, at)
+            if groups:
+                return self._part(at, groups.end(), quoted=True)
+        end = self.bare_end(at)
+        if end > at:
+            return self._part(at, self._trimmed(at, end), quoted=False)
+        if is_clear and label.kind == "password":
+            end = self._chinese_end(at)
+        return self._part(at, end, quoted=False)
+
+    def _part(self, start: int, end: int, *, quoted: bool) -> _Value:
+        return _Value(start, end, self.plain[start:end], quoted)
+
+    def _chinese_end(self, at: int) -> int:
+        found = _grammar("chinese value").match(self.plain, at)
+        if not found:
+            return at
+        if re.search(r"\d", found[0]):
+            return at if _REQUEST.intersection(found[0]) else found.end()
+        return at if _CLAUSE.intersection(found[0]) or found[0] in _words("state") else found.end()
+
+    def _trimmed(self, at: int, end: int) -> int:
+        """Leave out the marks that end a sentence, and brackets that were opened before."""
+        for _ in range(8):
+            while end > at and self.plain[end - 1] in ".:":
+                end -= 1
+            if not self._closes_outer(at, end):
+                break
+            end -= 1
+        return end
+
+    def _closes_outer(self, at: int, end: int) -> bool:
+        """Whether the bracket before *end* closes one that was opened before *at*."""
+        last = self.plain[end - 1:end] if end > at else ""
+        opener = {")": "(", "]": "[", "}": "{"}.get(last)
+        if opener is None or end - at > 2000:
+            return False
+        value, before = self.plain[at:end], self.plain[max(0, at - 200):at]
+        return (value.count(last) > value.count(opener)
+                and before.count(opener) > before.count(last))
+
+    def _closing(self, quote: re.Match[str]) -> int | None:
+        """Where the value opened by *quote* ends, None if its line ends first."""
+        if quote.end() < self._unclosed.get(quote[0], 0):
+            return None
+        depth, mark = len(quote[0]) - 1, quote[0][-1]
+        for found in _grammar("quote or line end").finditer(self.plain, quote.end()):
+            if found[0] == "\n":
+                self._unclosed[quote[0]] = found.end()
+                return None
+            if found[0] == "**" == quote[0]:
+                return found.start()
+            if found[0] != "**" and found[0][-1] == mark and _closes(len(found[0]) - 1, depth):
+                return max(found.start(), found.end() - 1 - depth)
+        self._unclosed[quote[0]] = len(self.plain)
+        return None
+
+
+def _closes(slashes: int, depth: int) -> bool:
+    """Each level of JSON inside JSON takes one backslash off the quote and halves the others."""
+    while depth > 0 and slashes % 2:
+        slashes, depth = slashes // 2, depth // 2
+    return slashes % 2 == 0
+
+
+# -- rules, applied -----------------------------------------------------------
+
+@functools.cache
+def _rules_at(where: str) -> tuple[re.Pattern[str], dict[str, RedactionRule]]:
+    """Return one pattern for all rules of a place, and the rule of each of its groups.
+
+    The empty group at the end of each alternative tells which it was: an alternative that
+    begins with letters is skipped faster than one that begins with a group.
+    """
+    rules = {f"r{n}": rule for n, rule in enumerate(REDACTION_RULES) if rule.where == where}
+    parts = []
+    for name, rule in rules.items():
+        pattern = rule.pattern.replace("‹a word for it›", _A_WORD_FOR_IT)
+        pattern = pattern.replace("(?P<value>", f"(?P<{name}v>")
+        parts.append(f"(?:{pattern}\n)(?P<{name}>)")
+    flags = re.VERBOSE
+    whole = "\n|".join(parts)
+    if where == "key":
+        whole, flags = rf"(?<![A-Za-z0-9_])(?:{whole})", flags | re.ASCII
+    return re.compile(whole, flags), rules
+
+
+def _by_rules(page: _Page, where: str) -> Iterator[_Span]:
+    text = {"key": page.raw, "address": page.plain}.get(where, page.low)
+    pattern, rules = _rules_at(where)
+    for found in pattern.finditer(text):
+        name = next(name for name in rules if found[name] is not None)
+        has_value = f"{name}v" in pattern.groupindex
+        start, end = found.span(f"{name}v" if has_value else 0)
+        is_option = where in ("command", "sign-in")
+        if is_option:
+            while end > start and text[end - 1] == "\\":      # it escapes the quote behind
+                end -= 1
+        value = page.plain[start:end]
+        near = text[max(0, found.start() - 40):end]
+        rule = rules[name]
+        if value and "\0" not in value and (rule.accept is None or rule.accept(value, near)):
+            yield _Span(start, end - (is_option and value.endswith(".")), rule.label)
+
+
+def _private_keys(page: _Page) -> Iterator[_Span]:
+    """Private keys, whole or cut: from BEGIN as far as what follows looks like a key's body."""
+    end = 0
+    for found in _grammar("private key").finditer(page.plain):
+        if found.start() < end:
+            continue
+        end = found.end()
+        while piece := _grammar("piece of a private key").match(page.plain, end):
+            end = piece.end()
+            if piece["end"] and not _grammar("more of a private key").match(page.plain, end):
+                break
+        yield _Span(found.start(), end, "private_key")
+
+
+def _prefixed_keys(page: _Page) -> Iterator[_Span]:
+    """Keys of services that nobody has a rule for: a short prefix and a random tail."""
+    for run in re.finditer(r"[A-Za-z0-9_\-]{20,}", page.raw):
+        parts = _grammar("prefixed").match(run[0])
+        if not parts or not _is_random(parts[2]):
+            continue
+        if re.match(r"\.[a-z]{2,4}\b", page.raw[run.end():run.end() + 6]):    # a file
+            continue
+        head = re.split(r"[_-]", parts[1].lower())
+        is_id = len(parts[2]) < 20 or head[-1] in _words("id") or _is_hex(parts[2])
+        if not is_id or _words("keyish").intersection(head):
+            yield _Span(*run.span(), "api_key")
+
+
+# -- labels and their values --------------------------------------------------
+
+def _labels_in(page: _Page) -> list[_Label]:
+    found = []
+    for match in _grammar("label").finditer(page.low):
+        label = _Label(match.start(), match.end(), match[0], str(match.lastgroup))
+        if _is_word(page.plain, label):
+            found.append(label)
+    return found
+
+
+def _is_word(text: str, label: _Label) -> bool:
+    """Long labels may be glued (Datenbankpasswort, authtoken), short ones not (monkey, spin)."""
+    if label.is_chinese:
+        return True
+    before = text[label.start - 1:label.start]
+    first = text[label.start]
+    after = text[label.end:label.end + 2]
+    is_short = label.kind in ("weak", "code") or label.word in _SHORT_LABELS
+    if is_short:
+        is_hump = first.isupper() and before.islower()
+        if before.isalnum() and (before + first).isascii() and not is_hump:
+            return False
+        is_plural = label.word.endswith("code") and re.match("[sS](?![A-Za-z])", after)
+        if after[:1].isascii() and after[:1].islower() and not is_plural:
+            return False
+    head = re.search(r"([a-z]+)[ _.\-]?$", text[max(0, label.start - 16):label.start].lower())
+    return not (head and head[1] in _words("head"))
+
+
+def _labelled(page: _Page, labels: list[_Label]) -> Iterator[_Span]:
+    """A word for a secret and then its value, or a value and then the word for it."""
+    before = _values_before(page, labels)
+    done = 0
+    for label, following in zip(labels, [*labels[1:], None]):
+        if label.start < done:
+            continue
+        is_listed = following and _are_listed(page.plain, label, following)
+        span = None if is_listed else _value_after(page, label)
+        span = span or before.get(label.start)
+        if span:
+            done = span.end
+            yield span._replace(label=label.shown)
+
+
+def _are_listed(text: str, label: _Label, following: _Label) -> bool:
+    """Whether one label follows another like words of a list, so that the first has no value."""
+    gap = following.start - label.end
+    if gap > 2:
+        return False
+    if label.kind == "weak" or (label.is_chinese and following.is_chinese):
+        return True
+    return text[label.end:following.start].isspace() and (
+        not text[following.end:following.end + 1].strip())
+
+
+def _value_after(page: _Page, label: _Label) -> _Span | None:
+    """The value behind a label, by the first link that leads to one."""
+    after = page.plain[label.end:label.end + 2]
+    if after[:1].islower() and after.isascii() and label.word[-1].isascii() and (
+            page.plain[label.end - 1].islower() and not re.match("s(?![a-z])", after)
+            and not re.match(r"[a-z]{0,40}\d", page.plain[label.end:label.end + 41])):
+        return None                               # glued to a longer word: tokenizer
+    tail = "" if label.is_chinese else _grammar("tail").match(page.plain, label.end)[0]
+    may_be_key = len(tail) > 15 and re.search(r"\d|^[_.\-][A-Za-z0-9]{32}", tail) and (
+        label.kind != "weak" or tail[0] in "_.-")
+    if may_be_key and _is_random(tail):
+        start = label.end + len(tail) - len(tail.lstrip("_.-"))
+        return _Span(start, label.end + len(tail), "")
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", tail).lower()
+    is_hump = tail[:1].isupper() and page.plain[label.end - 1].islower()
+    if tail[:1].isalpha() and words != "s" and not is_hump:
+        return None
+    if words and _words("tail").intersection(re.split(r"[_.\-]", words)):
+        return None
+    if label.kind == "weak" and _grammar("id of a session").match(page.low, label.start):
+        return None                               # where a note comes from
+    return _Reader(page, label, words, label.end + len(tail)).read()
+
+
+class _Reader:
+    """Reads on behind one label, from *at*: whose it is, the link, the value."""
+
+    def __init__(self, page: _Page, label: _Label, tail: str, at: int) -> None:
+        self.page, self.label, self.tail, self.at = page, label, tail, at
+        before = page.plain[max(0, label.start - 34):label.start]
+        self.is_option = re.search(r"(?:^|\s)--?[\w\-]{0,30}$", before) is not None
+        # The label stands in quotes of its own, as a key in JSON.
+        self.is_quoted = page.plain[at:at + 1] in ('"', "'", "\\") and re.search(
+            r"[\"'][^\"'\n]{0,30}$", before) is not None
+
+    def read(self) -> _Span | None:
+        if self.is_quoted:
+            return self._linked("assign", None)
+        if self.label.kind == "password" and (span := self._phrase()):
+            return span
+        whose = self._whose()
+        if whose and not _grammar("told of someone" if whose["prep"] else "about passwords"
+                                  ).match(whose["who"]):
+            if self.page.plain[whose.end():whose.end() + 1] == "\0":
+                return None
+            if span := self._of_someone(whose):
+                return span
+        for link in ("assign", "says", "filled", "beside"):
+            span = self._linked(link, whose)
+            if span:
+                is_owner = whose and whose["prep"] and span.end <= whose.end("who") and (
+                    not _is_mixed(self.page.plain[span.start:span.end]))
+                return None if is_owner else span
+        return None
+
+    # -- whose it is --------------------------------------------------------
+
+    def _whose(self) -> re.Match[str] | None:
+        """The words between the label and the link that name an owner: "von Anna"."""
+        label = self.label
+        is_kind = label.kind in ("password", "token", "api_key") or label.word == "pw"
+        if label.is_chinese or not is_kind or self.tail not in ("", "s") or (
+                label.word == "identified by"):
+            return None
+        whose = _grammar("whose").match(self.page.low, self.at)
+        if whose and not whose["prep"] and (
+                not whose["colon"] or self._kind() != "password" or whose["who"].count(" ") > 1):
+            return None
+        return whose
+
+    def _kind(self) -> str:
+        return "password" if self.label.word == "pw" else self.label.kind
+
+    def _of_someone(self, whose: re.Match[str]) -> _Span | None:
+        link = "assign" if whose["colon"] else "says"
+        if self._kind() == "password":
+            return self._judged(whose.end(), whose[0], link, "password", is_near=False)
+        value = self.page.value(whose.end(), self.label, "assign")
+        is_secret = _is_scrambled(re.sub(r"\d", "", value.text[:_LOOKED_AT]))
+        return _Span(value.start, value.end, "") if is_secret else None
+
+    def _phrase(self) -> _Span | None:
+        """A secret of several words to the end of the line or sentence, none a function word."""
+        found = _grammar("phrase").match(self.page.low, self.at)
+        if not found:
+            return None
+        words = found["value"].split(" ")
+        value = self.page.plain[slice(*found.span("value"))]
+        is_clear = self.label.word in ("passphrase", "mnemonic", "seed phrase", "recovery phrase",
+                                       "助记词")
+        if len(words) < (3 if is_clear else 4) or _words("function").intersection(words):
+            return None
+        if not is_clear and value != value.lower():
+            return None
+        is_state = words[0] in _words("state") or words[0] in _words("no value") or (
+            _grammar("adjective").match(words[0]))
+        if is_state and not (is_clear and found["colon"]):
+            return None
+        return _Span(*found.span("value"), "")
+
+    # -- link and value -----------------------------------------------------
+
+    def _linked(self, link: str, whose: re.Match[str] | None) -> _Span | None:
+        found = _grammar(link).match(self.page.low, self.at)
+        if not found or (link == "filled" and _grammar("no password between").search(found[0])):
+            return None
+        is_clear = link == "assign" or (self.is_option and link == "beside")
+        kind = self.label.kind if is_clear or self.tail in ("", "s") else "weak"
+        if self.label.word in _SHORT_LABELS and (
+                is_clear or (link == "says" and self.label.word != "pass")):
+            kind = "password"
+        span = self._judged(found.end(), found[0], "assign" if is_clear else link, kind,
+                            close=found.groupdict().get("close") or "")
+        if span is None and link == "beside":
+            return self._beside(found)
+        return span
+
+    def _judged(self, at: int, link: str, how: str, kind: str, *, close: str = "",
+                is_near: bool = True) -> _Span | None:
+        """The value at *at* if it is a secret, considering the words of the *link* before it."""
+        value = self.page.value(at, self.label, how)
+        if close and not value.quoted:            # in JSON: a number, a word or a structure
+            end = _grammar("scalar").match(self.page.plain, value.start).end()
+            value = _Value(value.start, end, self.page.plain[value.start:end], False)
+        if not value.text or "\0" in value.text or _is_void(value.text):
+            return None
+        after = self.page.plain[value.end:value.end + 8]
+        ends_line = after.strip(" \"'\r")[:1] in ("", "\n")
+        if "\n" in link and not (_is_mixed(value.text) and ends_line):
+            return None
+        is_cell = "|" in link and "||" not in link    # of a table: only what looks like a secret
+        is_secret = _looks_secret(value, kind, how, is_quoted=value.quoted and not is_cell) or (
+            kind == "password" and _is_scrambled(value.text))
+        if not is_secret and (is_cell or not self._is_word_secret(
+                value, kind, link, how, after, is_near)):
+            return None
+        number = not value.quoted and len(value.text) < 40 and re.fullmatch(
+            r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?", value.text)
+        return _Span(value.start, value.end, "", close if number else "")
+
+    def _is_word_secret(self, value: _Value, kind: str, link: str, how: str, after: str,
+                        is_near: bool) -> bool:
+        """Whether a mere word is the secret: because the text says so, or as it ends a clause."""
+        is_assigned = self.is_option or link[-1:] == "="
+        has_end = not _grammar("prose follows").match(after) or (
+            is_assigned and after[:1] < "\u3000")
+        if self.tail == "s" and value.text.isdigit():      # tokens: 500
+            return False
+        is_said = is_near and self.label.word not in _COLLECTIVE_LABELS and (
+            not after.startswith((":", "=")))
+        if is_said and _is_said(value.text, kind, link, how, has_end):
+            return True
+        return has_end and _ends_clause_as_secret(
+            value.text, kind, how, is_chinese=self.label.is_chinese, is_assigned=is_assigned,
+            is_german=_grammar("german copula").search(link) is not None)
+
+    def _beside(self, link: re.Match[str]) -> _Span | None:
+        """A word that closes the clause behind a label: passwd WORD, 密码 WORD, api_key WORD.
+
+        After 密码 anything is the value. After "password" a compound may follow (password
+        reset), and "token" and "secret" are ordinary words unless they start the clause.
+        """
+        label = self.label
+        value = self.page.value(link.end(), label, "beside")
+        low = value.text.lower()
+        if not value.text or not value.text.isascii() or "\n" in link[0] or (
+                "\0" in value.text or not re.search(r"\w", value.text)):
+            return None
+        if _is_void(value.text) or low in _words("state") or not _grammar("clause ends").match(
+                self.page.plain[value.end:value.end + 8]):
+            return None
+        if label.is_chinese:
+            return None if label.kind == "code" else _Span(value.start, value.end, "")
+        if not value.text.isalnum() or label.kind in ("weak", "code"):
+            return None
+        if low in _words("function") or low in _words("compound") or _grammar("noun").match(low):
+            return None
+        is_german = label.word in ("passwort", "kennwort")
+        if label.kind == "password" and (value.text[0].isupper() or not is_german):
+            return _Span(value.start, value.end, "")
+        before = self.page.plain[max(0, label.start - 10):label.start]
+        starts_clause = _grammar("clause starts").search(before) and low == value.text and (
+            "key" not in label.word)
+        return _Span(value.start, value.end, "") if "_" in label.word or starts_clause else None
+
+
+def _is_said(value: str, kind: str, link: str, how: str, has_end: bool) -> bool:
+    """Whether the text says "this is the secret": by a colon, an equals sign, 是 or 为.
+
+    Then anything is one but a state (空, expired), a word that starts a sentence about passwords
+    (must, see), a type or another stand-in, and a short count behind "token:".
+    """
+    is_assigned = how == "assign" and link.rstrip().endswith("=")
+    if how != "assign" and not (how == "says" and _CHINESE.search(link)):
+        return False
+    if kind == "weak" or " " in value or "==" in link or not re.search(r"\w", value):
+        return False
+    if kind == "code" and not (has_end and value.isalpha() and len(value) > 3):
+        return False
+    if kind == "token" and value.isdigit() and not is_assigned:
+        return False
+    low = value.lower().strip("()[]*_-.:!?")
+    if low in _words("state") or low in _words("no value") or _CLAUSE.intersection(value):
+        return False
+    return has_end or low not in _words("function")
+
+
+def _ends_clause_as_secret(value: str, kind: str, how: str, *, is_chinese: bool,
+                           is_assigned: bool, is_german: bool = False) -> bool:
+    """A mere word that closes its clause is a secret unless it describes one (expired, falsch)."""
+    low = value.lower()
+    if kind in ("weak", "code") or len(value) < 3 or " " in value:
+        return False
+    if _is_mixed(value) and how != "assign":
+        return False
+    is_described = low in _words("state") or _grammar("adjective").match(low) or (
+        is_german and low == value and _grammar("german adjective").match(low))
+    if is_described and not is_assigned:
+        return False
+    if kind == "password" or (is_chinese and len(value) >= 12):
+        return how in ("assign", "says") or (is_chinese and how == "beside" and len(value) >= 4)
+    return how == "assign" and len(value) >= 8
+
+
+def _looks_secret(value: _Value, kind: str, how: str, *, is_quoted: bool) -> bool:
+    """Weigh the look of a value against how clearly the text calls it a secret."""
+    text, size = value.text, len(value.text)
+    is_own = kind in ("password", "code")
+    if kind == "weak" or (how == "filled" and not is_own):
+        is_mail_code = kind != "weak" and re.fullmatch("[a-z]{16}", text)   # as providers give
+        return (size >= 12 and _is_random(text)) or bool(is_mail_code)
+    if text.isdigit():
+        if not is_own:
+            return size >= 16
+        return size >= (3 if how == "assign" else 4) and not (kind == "code" and size > 10)
+    if _is_random(text):
+        return True
+    has_digit = re.search(r"\d", text[:_LOOKED_AT]) is not None
+    if _is_mixed(text) and " " not in text:
+        if kind == "code" and how != "assign":
+            return re.fullmatch(r"[A-Z0-9#*\-]{4,16}", text) is not None
+        if is_own:
+            return size >= {"assign": 3, "says": 4}.get(how, 5)
+        return (how == "assign" and size >= 4) or (how == "says" and has_digit and size >= 6)
+    if is_quoted and is_own and how == "beside" and " " in text:
+        return any(len(word) > 7 and word.isalnum() and _is_mixed(word)
+                   for word in text[:_LOOKED_AT].split(" "))
+    if not is_quoted or how not in ("assign", "says"):
+        return False
+    is_plain = not _grammar("words of a form").search(text[:_LOOKED_AT].lower()) and (
+        not _CLAUSE.intersection(text))
+    return has_digit or (size >= 3 and is_plain and (is_own or " " not in text))
+
+
+def _values_before(page: _Page, labels: list[_Label]) -> dict[int, _Span]:
+    """Return {start of a label: value} for the other order: "use Y as the password", Y 是密码."""
+    found: dict[int, _Span] = {}
+    if not labels:
+        return found
+    starts = [label.start for label in labels]
+    for link in _grammar("backward link").finditer(page.low):
+        place = bisect.bisect_left(starts, link.end())
+        if place == len(labels) or labels[place].start - link.end() > 90:
+            continue
+        label = labels[place]
+        if not _grammar("words before the label").match(page.low, link.end(), label.start):
+            continue
+        left = max(0, link.start() - 101)
+        is_compared = link[0][0] in "\"'"
+        word = _grammar("value before").search(
+            page.plain[left:link.end() if is_compared else link.start()])
+        if not word:
+            continue
+        kind = str(word.lastgroup)
+        value = word[kind]
+        is_file = re.search(r"/.{0,90}\.\w{1,5}$|^\.{0,2}/", value)
+        is_good = word["quoted"] or (not is_file and _is_mixed(value) and re.search(r"\d", value))
+        if is_good and not _is_void(value) and (label.kind != "weak" or _is_random(value)):
+            found[label.start] = _Span(left + word.start(kind), left + word.end(kind), "")
+    return found
+
+
+# -- accounts, tables, strays -------------------------------------------------
+
+def _in_accounts(page: _Page) -> Iterator[_Span]:
+    """A user name and then the password: login bob / X, user bob pass X."""
+    for found in _grammar("account").finditer(page.low):
+        start, end = found.span("value")
+        value = page.plain[start:end]
+        value = value.rstrip("." if _is_mixed(value) else ".:!?")
+        end = start + len(value)
+        if _is_void(value) or found["name"] in _words("function") or (
+                _words("page").intersection((found["name"], value.lower()))):
+            continue
+        has_end = not _grammar("prose follows").match(page.plain, end) and (
+            page.plain[end:end + 2] != " /")
+        is_secret = (_is_mixed(value) and len(value) > 4) or _is_scrambled(value)
+        if is_secret or (has_end and len(value) > 7 and value.isalpha() and _ends_clause_as_secret(
+                value, "password", "assign", is_chinese=False, is_assigned=False)):
+            yield _Span(start, end, "password")
+
+
+def _in_tables(page: _Page) -> Iterator[_Span]:
+    """Markdown tables: what stands below a header cell that is a label."""
+    if "|" not in page.plain or "--" not in page.plain:
+        return
+    at, header = 0, ""
+    columns: dict[int, str] = {}
+    is_of_accounts = False
+    for line in page.low.split("\n"):
+        cells = line.split("|")
+        if len(cells) < 2:
+            columns = {}
+        elif "--" in line and not line.strip(" \t\r|:-"):
+            heads = [cell.strip(" \t\r*_`\"'") for cell in header.split("|")]
+            columns = {n: kind for n, head in enumerate(heads) if (kind := _column_kind(head))}
+            is_of_accounts = not _words("table head").isdisjoint(heads)
+        elif columns:
+            yield from _in_row(page, cells, at, columns, is_of_accounts)
+        at += len(line) + 1
+        header = line
+
+
+def _column_kind(head: str) -> str | None:
+    label = _grammar("label").search(head) if len(head) < 25 else None
+    if not label or label.lastgroup == "weak" or label.end() + 2 < len(head) or (
+            _grammar("no password between").search(head)):
+        return None
+    return label.lastgroup
+
+
+def _in_row(page: _Page, cells: list[str], at: int, columns: dict[int, str],
+            is_of_accounts: bool) -> Iterator[_Span]:
+    for number, cell in enumerate(cells):
+        text = page.plain[at:at + len(cell)]
+        value = text.strip(" \t\r*`\"'")
+        if number in columns and value and " " not in value and "\0" not in value and (
+                not _is_void(value)):
+            start = at + text.index(value)
+            kind = columns[number]
+            is_word = kind == "password" and is_of_accounts and _ends_clause_as_secret(
+                value, "password", "assign", is_chinese=False, is_assigned=False)
+            found = _Value(start, start + len(value), value, False)
+            if is_word or _is_scrambled(value) or _looks_secret(found, kind, "says",
+                                                                 is_quoted=False):
+                yield _Span(start, start + len(value), kind)
+        at += len(cell) + 1
+
+
+def _strays(page: _Page, labels: list[_Label]) -> Iterator[_Span]:
+    """A random string within 60 characters of a clear label, or alone, and not named a hash."""
+    places = [label.start for label in labels if label.kind not in ("weak", "code")]
+    for found in re.finditer(r"[A-Za-z0-9+/_\-.]{20,}={0,2}", page.plain):
+        value, start, end = found[0], found.start(), found.end()
+        is_hash = len(value) <= 64 and _is_hex(value) and (
+            len(value) in (40, 64) or "-" in value)                  # a commit, a UUID
+        if is_hash or not _is_random(value) or _is_void(value) or value.startswith("//"):
+            continue
+        before = page.low[max(0, start - 60):start].rpartition("\n")[2]
+        after = page.low[end:end + 60].partition("\n")[0]
+        if _grammar("names a hash").search(before) or _is_public_block(page.low, start) or (
+                _grammar("id of a session").search(value.lower()[:_LOOKED_AT])):
+            continue
+        first = bisect.bisect_left(places, start - len(before))
+        is_near = first < len(places) and places[first] < end + len(after)
+        if (is_near and re.search(r"\d", value)) or _is_alone(value, before, after):
+            yield _Span(start, end, "api_key")
+
+
+def _is_public_block(low: str, at: int) -> bool:
+    """Whether *at* lies in a certificate or public key, which is one long random string."""
+    block = max(0, at - 4096)
+    return low.rfind("-----begin", block, at) > low.rfind("-----end", block, at)
+
+
+def _is_alone(value: str, before: str, after: str) -> bool:
+    """Without a label: a long mix of all classes or the only thing on its line, no base64 text."""
+    if len(value) > 120 or _is_hex(value) or len(re.findall(r"[/.]", value)) > 2:
+        return False
+    if re.split(r"[_\-:.]", value.lower())[0] in _words("id"):
+        return False
+    classes = sum(re.search(kind, value) is not None for kind in (r"\d", "[a-z]", "[A-Z]"))
+    is_only = re.fullmatch(r"\W*[\w.\-]{0,24}\W{0,4}", before) and not after.strip(" \"'.;,)")
+    is_likely = (classes == 3 and len(value) >= 30) or (classes > 1 and is_only)
+    return bool(is_likely) and not _decoded(value)
+
+
+def _personal_numbers(page: _Page) -> Iterator[_Span]:
+    """Chinese identity numbers (GB 11643 check digit), bank cards (Luhn), phone numbers."""
+    for found in _grammar("personal number").finditer(page.plain):
+        number, label = re.sub(r"[ \-]", "", found[0]), str(found.lastgroup)
+        if label == "id_number" and not _is_identity(number):
+            label = "bank_card"
+        if label != "bank_card" or (number.isdigit() and _is_luhn(number)):
+            yield _Span(*found.span(), label)
+
+
+def _is_identity(number: str) -> bool:
+    weights = (7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2)
+    rest = sum(w * int(d) for w, d in zip(weights, number)) % 11
+    real_date = number[10:12] < "13" and number[12:14] < "32"
+    return real_date and "10X98765432"[rest] == number[17].upper()
+
+
+def _is_luhn(number: str) -> bool:
+    doubled = sum(sum(divmod(2 * int(d), 10)) for d in number[-2::-2])
+    return (doubled + sum(map(int, number[-1::-2]))) % 10 == 0 and len(set(number)) > 1
+
+
+# -- the whole ----------------------------------------------------------------
 
 def redact(text: str, *, rules: Sequence[str] = (), personal: str | None = None,
            key: bytes = b"") -> tuple[str, tuple[str, ...]]:
@@ -1301,11 +2451,16 @@ def redact(text: str, *, rules: Sequence[str] = (), personal: str | None = None,
         if not spans:
             break
         labels.update((span.label, None) for span in spans)
-        source, keyed = text, _PERSONAL if personal == "hash" else ()
-        text = _spliced(text, spans, lambda span: "{0}[已脱敏:{1}{2}]{0}".format(
-            span.quote, span.label,
-            _hashed(source[span.start:span.end], key) if span.label in keyed else ""))
+        text = _hidden(text, spans, key if personal == "hash" else b"")
     return text, tuple(labels)
+
+
+def _hidden(text: str, spans: list[_Span], key: bytes) -> str:
+    def placeholder(span: _Span) -> str:
+        is_hashed = key and span.label in _PERSONAL
+        mark = _hashed(text[span.start:span.end], key) if is_hashed else ""
+        return f"{span.quote}[已脱敏:{span.label}{mark}]{span.quote}"
+    return _spliced(text, spans, placeholder)
 
 
 def check_rules(patterns: Sequence[str]) -> None:
@@ -1318,10 +2473,10 @@ def check_rules(patterns: Sequence[str]) -> None:
 
 @functools.cache
 def _extra_rules(patterns: tuple[str, ...]) -> tuple[tuple[re.Pattern[str], str], ...]:
-    return tuple(_rule(p) for p in patterns if p not in BASE_PATTERNS)
+    return tuple(_extra_rule(p) for p in patterns if p not in BASE_PATTERNS)
 
 
-def _rule(pattern: str) -> tuple[re.Pattern[str], str]:
+def _extra_rule(pattern: str) -> tuple[re.Pattern[str], str]:
     try:
         rule = re.compile(pattern, re.IGNORECASE)
     except (re.error, TypeError, RecursionError, OverflowError) as error:
@@ -1330,7 +2485,7 @@ def _rule(pattern: str) -> tuple[re.Pattern[str], str]:
     if rule.groups not in (1, 2) or rule.match(""):
         raise ConfigError(f"redact_patterns: {pattern!r} must not match the empty text and needs"
                           " one group (hide the match) or two (keep the first, hide the second)")
-    word = _rx("label").search(pattern.lower())
+    word = _grammar("label").search(pattern.lower())
     return rule, str(word.lastgroup) if word and word.lastgroup != "weak" else "custom"
 
 
@@ -1351,10 +2506,6 @@ def _hashed(number: str, key: bytes) -> str:
     return "_" + hmac.new(key, plain.encode(), hashlib.sha256).hexdigest()[:12]
 
 
-def _folded(text: str) -> str:
-    return text if text.isascii() else text.translate(_FOLDS)
-
-
 def _find(text: str, extra: tuple, personal: str | None) -> list[_Span]:
     if text.isascii() or not _UNSEEN.search(text):
         return _find_seen(text, extra, personal)
@@ -1365,29 +2516,33 @@ def _find(text: str, extra: tuple, personal: str | None) -> list[_Span]:
 
 
 def _find_seen(text: str, extra: tuple, personal: str | None) -> list[_Span]:
-    if "[已脱敏:" in text:    # NUL matches nothing below: a placeholder is never read as a value
-        text = _rx("placeholder").sub(lambda m: "\0" * len(m[0]), text)
-    s = _folded(text)
-    low = s.lower()
-    if len(low) != len(s):    # a few capitals grow when lowered (U+0130)
-        low = "".join(c.lower() if len(c.lower()) == 1 else c for c in s)
+    """Find what to hide in a text without invisible marks; sorted, without overlaps."""
+    page = _Page.of(text)
     spans: list[_Span] = []
-    hinted = _rx("hint").search(low) or _rx("run").search(s)
-    for rule, label in (*extra, *_extra_rules(_FORMS if hinted else ())):
-        found = (m.span(2 if rule.groups == 2 else 0) for m in rule.finditer(text))
-        spans += (_Span(*span, label) for span in found if "\0" not in text[slice(*span)])
+    for rule, label in extra:
+        for found in rule.finditer(page.raw):
+            start, end = found.span(2 if rule.groups == 2 else 0)
+            if "\0" not in page.raw[start:end]:
+                spans.append(_Span(start, end, label))
     if personal:
-        spans += _personal(s)
-    if hinted:
-        spans += _pem(s)
-        spans += _in_urls(s)
-        s, low, text = (_masked(t, spans) for t in (s, low, text))
-        spans += _shaped(s, text)
-        spans += _in_options(s, low)
-        spans += _labelled(s, low)
-        spans += _in_accounts(s, low)
-        spans += _in_tables(s, low)
-        spans += _nearby(_masked(s, spans), low)
+        spans += _personal_numbers(page)
+    if not _grammar("hint").search(page.low) and not _grammar("hint of a key").search(page.plain):
+        return _merged(spans)
+    spans += _by_rules(page, "phrase")
+    spans += _private_keys(page)
+    spans += _by_rules(page, "address")
+    page = page.masked(spans)
+    labels = _labels_in(page)
+    if _grammar("room for a key").search(page.raw):
+        spans += _by_rules(page, "key")
+        spans += _prefixed_keys(page)
+    spans += _by_rules(page, "command")
+    if _grammar("signing in").search(page.low):
+        spans += _by_rules(page, "sign-in")
+    spans += _labelled(page, labels)
+    spans += _in_accounts(page)
+    spans += _in_tables(page)
+    spans += _strays(page.masked(spans), labels)
     return _merged(spans)
 
 
@@ -1401,511 +2556,9 @@ def _merged(spans: list[_Span]) -> list[_Span]:
     return merged
 
 
-def _pem(s: str) -> Iterator[_Span]:
-    """Private keys, whole or cut: from BEGIN as far as what follows looks like a key's body."""
-    end = 0
-    for m in _rx("pem").finditer(s):
-        if m.start() < end:
-            continue
-        end = m.end()
-        while piece := _rx("pem_piece").match(s, end):
-            end = piece.end()
-            if piece["end"] and not _rx("pem_more").match(s, end):
-                break
-        yield _Span(m.start(), end, "private_key")
-
-
-def _shaped(s: str, text: str) -> Iterator[_Span]:
-    """Keys known by their shape; a full-width digit before one is no part of it, ASCII is."""
-    for m in _rx("shape").finditer(s):
-        before = text[m.start() - 1:m.start()]
-        if m[0].startswith("eyJ") and "." not in m[0]:    # half a token: matched to skip it whole
-            continue
-        if not (before.isascii() and (before.isalnum() or before == "_")) and _is_key(m[0]):
-            yield _Span(*m.span(), "token" if m[0][:3] in ("eyJ", "xox") else "api_key")
-    for m in _rx("word_run").finditer(text):
-        parts = _rx("prefixed").match(m[0])
-        if parts and _is_random(parts[2]) and not _is_file(text, m.end()):
-            head = re.split(r"[_-]", parts[1].lower())
-            if _words("keyish").intersection(head) or not (
-                    len(parts[2]) < 20 or head[-1] in _words("id") or _is_hex(parts[2])):
-                yield _Span(*m.span(), "api_key")
-
-
-def _is_file(text: str, end: int) -> bool:
-    return re.match(r"\.[a-z]{2,4}\b", text[end:end + 6]) is not None
-
-
-def _is_key(key: str) -> bool:
-    tail = key[3:]
-    if key[:3] == "sk-":    # words joined by hyphens are no key: sk-learn-contrib
-        words = "-" in tail.strip("-") and tail.islower() and not any(map(str.isdigit, tail))
-        return not words and bool(tail.lower().strip("x-_."))
-    if len(set(tail)) < 5:
-        return False
-    return key[2] != "_" or key[1] == "k" or _is_random(tail)
-
-
-def _is_hex(value: str) -> bool:
-    return value in (value.lower(), value.upper()) and not value.lower().strip("0123456789abcdef-")
-
-
-def _is_random(value: str) -> bool:
-    """Letters and digits freely mixed, or few vowels; words, dates and versions are not."""
-    runs = re.findall(r"[A-Za-z0-9]+", value)
-    longest = max(runs, key=len, default="")
-    size, digits = len(longest), sum(map(str.isdigit, longest))
-    if digits == size or (len(value) >= 20 and _is_hex(value)):
-        return len(value) >= 20
-    if size >= 10 and digits > 1 and (digits * 6 >= size or len(re.findall(r"\d+", longest)) > 1):
-        return True
-    vowels = sum(c in "aeiouAEIOU" for c in longest)
-    turns = len(re.findall(r"[a-z](?=[A-Z\d])|[A-Z](?=[a-z\d])|\d(?=[A-Za-z])", longest))
-    if size >= 16 and (vowels <= 0.3 * (size - digits) or turns + digits >= 0.4 * size):
-        return len(set(longest)) > 5
-    mixed = [run for run in runs if len(run) > 3 and not run.isdigit() and not run.isalpha()]
-    return len(mixed) > 1 and len(value) >= 16
-
-
-def _is_void(value: str) -> bool:
-    if len(value) > 256:
-        return False
-    low = value.lower()
-    bare = low.strip("()[]<>")
-    return low in _words("value") or _rx("void").match(low) is not None or (
-        bare != low and (bare in _words("value") or bare in _words("state")))
-
-
-def _in_urls(s: str) -> Iterator[_Span]:
-    """Userinfo: the password runs to the last @ of the word, unless a port comes first."""
-    for m in _rx("url_user").finditer(s):
-        value = m[1] or m[2]
-        port = m[1] and not value.isdigit() and _rx("port").match(value)
-        stand_in = value.strip("*")[:1] in ("", "<", "$", "{")
-        if not port and not stand_in and (m[1] or _is_random(value)):
-            yield _Span(*m.span(1 if m[1] else 2), "password")
-
-
-def _in_options(s: str, low: str) -> Iterator[_Span]:
-    """Values known by the command, header, web address or user name before them."""
-    for m in _rx("option").finditer(low):
-        kind, start = str(m.lastgroup), m.start(str(m.lastgroup))
-        value = s[start:m.end(kind)].rstrip("\\")    # it escapes the quote behind
-        span = start, start + len(value)
-        if kind == "basic" and ":" in _decoded(value) or (
-                kind == "bearer" and not _rx("bearer_word").match(value.lower())):
-            yield _Span(m.start(), span[1], "token")
-        elif kind in ("hook", "sig") and re.search(r"\d", value):
-            yield _Span(*span, "token")
-        elif not _is_void(value) and (
-                kind in ("password", "netrc", "pair", "piped")
-                or (kind == "curl" and not value.isdigit())
-                or (kind == "next" and _is_mixed(value.rstrip(".")))
-                or (kind == "login" and _is_login(value, low[max(0, m.start() - 40):m.end()]))):
-            yield _Span(span[0], span[1] - value.endswith("."), "password")
-
-
-def _is_login(value: str, near: str) -> bool:
-    users = r"\b(?:admin|root|guest|test|sa|elastic|postgres)\s?[/:]|[!#$%^&*@]\S*$"
-    named = re.search(users, near)
-    return bool(named and re.search("[A-Za-z]", value) and not re.search(r"@[\w\-]+\.", near)
-                and _rx("signing_in").search(near))
-
-
-def _decoded(value: str) -> str:
-    """The text that *value* encodes in base64, "" where it is no base64 or no text."""
-    try:
-        text = base64.b64decode(value + "=" * (-len(value) % 4)).decode()
-    except ValueError:
-        return ""
-    return text if text.isprintable() else ""
-
-
-def _labelled(s: str, low: str) -> Iterator[_Span]:
-    """A word for a secret and then its value, or a value and then the word for it."""
-    done = 0
-    for m in _rx("label").finditer(low):
-        if m.start() >= done and _is_word(s, m):
-            if span := _after_label(s, low, m) or _before_label(s, low, m):
-                done = span.end
-                kind = "api_key" if m.lastgroup == "weak" else str(m.lastgroup)
-                yield span._replace(label="password" if m[0] in _SHORT else kind)
-
-
-def _is_word(s: str, m: re.Match[str]) -> bool:
-    """Long labels may be glued (Datenbankpasswort, authtoken), short ones not (monkey, spin)."""
-    before, first, after = s[m.start() - 1:m.start()], s[m.start()], s[m.end():m.end() + 1]
-    hump = first.isupper() and before.islower()
-    glued = (before + first).isascii() and before.isalnum() and not hump
-    plural = m[0].endswith("code") and re.match("[sS](?![A-Za-z])", s[m.end():m.end() + 2])
-    glued = glued or (after.isascii() and after.islower() and not plural)
-    head = re.search(r"([a-z]+)[ _.\-]?$", s[max(0, m.start() - 16):m.start()].lower())
-    short = m.lastgroup in ("weak", "code") or m[0] in _SHORT
-    return not (glued and short) and not (head and head[1] in _words("head"))
-
-
-def _after_label(s: str, low: str, m: re.Match[str]) -> _Span | None:
-    at, kind, zh = m.end(), str(m.lastgroup), not s[m.end() - 1].isascii()
-    tail = "" if zh else _rx("tail").match(s, at)[0]
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", tail).lower()
-    if _rx("session_id").match(low, m.start()):      # where a note comes from, no secret
-        return None
-    if len(tail) > 15 and _is_random(tail) and (kind != "weak" or tail[0] in "_.-"):
-        return _Span(at + len(tail) - len(tail.lstrip("_.-")), at + len(tail), "")
-    if tail[:1].isalpha() and words != "s" and not (tail[0].isupper() and s[at - 1].islower()):
-        return None
-    if _words("tail").intersection(re.split(r"[_.\-]", words)):
-        return None
-    at += len(tail)
-    before = s[max(0, m.start() - 34):m.start()]
-    flag = re.search(r"(?:^|\s)--?[\w\-]{0,30}$", before) is not None
-    shut = s[at:at + 1] in ("\"", "'", "\\") and re.search(    # it ends a quote around the label
-        r"[\"'][^\"'\n]{0,30}$", before)
-    if not shut and kind == "password" and (span := _phrase(s, low, m, at)):
-        return span
-    who = None if shut or zh or m[0] == "identified by" or (
-            kind not in ("password", "token", "api_key") and m[0] != "pw") or (
-        words not in ("", "s")) else _rx("qualified").match(low, at)
-    mine = "password" if m[0] == "pw" else kind
-    if who and not who["prep"] and (not who["colon"] or mine != "password"
-                                    or who["who"].count(" ") > 1):
-        who = None
-    if who and not _rx("told" if who["prep"] else "unnamed").match(who["who"]):
-        if s[who.end():who.end() + 1] == "\0":
-            return None
-        if span := _of_someone(s, who, mine):
-            return span
-    for mode in ("strict",) if shut else ("strict", "copula", "filled", "gap"):
-        sep = _rx(mode).match(low, at)
-        if not sep or (mode == "filled" and _rx("unlike").search(sep[0])):
-            continue
-        clear = mode == "strict" or (flag and mode == "gap")
-        sure = kind if clear or words in ("", "s") else "weak"
-        if m[0] in _SHORT and (clear or (mode == "copula" and m[0] != "pass")):
-            sure = "password"
-        if span := _value(s, sep, sure, "strict" if clear else mode, zh=zh, flag=flag,
-                          plural=words == "s", near=m[0] not in _COLLECTIVE):
-            if who and who["prep"] and span.end <= who.end("who") and (
-                    not _is_mixed(s[span.start:span.end])):
-                return None    # it is whose the secret is
-            return span
-        if mode == "gap" and (span := _beside(s, m, sep, zh)):
-            return span
-    return None
-
-
-def _beside(s: str, m: re.Match[str], sep: re.Match[str], zh: bool) -> _Span | None:
-    """A word that closes the clause behind a label: passwd WORD, 密码 WORD, api_key WORD.
-
-    After 密码 anything is the value. After "password" a compound may follow (password reset), and
-    "token" and "secret" are ordinary words unless they start the clause.
-    """
-    start, end, _ = _bounds(s, sep.end(), str(m.lastgroup), "gap")
-    value, label = s[start:end], m[0]
-    low = value.lower()
-    if not value or not value.isascii() or "\n" in sep[0] or not re.search(r"\w", value) or (
-            _is_void(value) or low in _words("state")
-            or not _rx("clause_end").match(s[end:end + 8])):
-        return None
-    if zh:
-        return None if m.lastgroup == "code" else _Span(start, end, "")
-    if not value.isalnum() or m.lastgroup in ("weak", "code") or (
-            low in _words("function") | _words("compound") or _rx("compound").match(low)):
-        return None
-    german = label in ("passwort", "kennwort")
-    clear = m.lastgroup == "password" and (value[0].isupper() or not german)
-    starts = _rx("clause_start").search(s[max(0, m.start() - 10):m.start()])
-    clear = clear or "_" in label or (starts and low == value and "key" not in label)
-    return _Span(start, end, "") if clear else None
-
-
-def _of_someone(s: str, who: re.Match[str], kind: str) -> _Span | None:
-    """The value after a label and its qualifier, as in "Passwort von Anna: X"."""
-    if kind == "password":
-        return _value(s, who, kind, "strict" if who["colon"] else "copula", zh=False, flag=False,
-                      near=False)
-    start, end, _ = _bounds(s, who.end(), kind, "strict")
-    value = re.sub(r"\d", "", s[start:end])
-    return _Span(start, end, "") if _is_scrambled(value) else None
-
-
-def _phrase(s: str, low: str, m: re.Match[str], at: int) -> _Span | None:
-    """A secret of several words to the end of the line or sentence, none a function word."""
-    found = _rx("phrase").match(low, at)
-    words = found["value"].split(" ") if found else []
-    value = s[slice(*found.span("value"))] if found else ""
-    clear = m[0] in ("passphrase", "mnemonic", "seed phrase", "recovery phrase", "助记词")
-    if len(words) < (3 if clear else 4) or not (clear or value == value.lower()) or (
-            _words("function").intersection(words)) or (not (clear and found["colon"]) and (
-                words[0] in _words("state") | _words("value") or _rx("state").match(words[0]))):
-        return None
-    return _Span(*found.span("value"), "")
-
-
-def _is_scrambled(value: str) -> bool:
-    """Letters only, with capitals or consonants as no word has them."""
-    return _rx("scrambled").match(value) is not None
-
-
-def _in_accounts(s: str, low: str) -> Iterator[_Span]:
-    """A user name and then the password: login bob / X, user bob pass X."""
-    for m in _rx("account").finditer(low):
-        start, end = m.span("value")
-        value = s[start:end].rstrip("." if _is_mixed(s[start:end]) else ".:!?")
-        end = start + len(value)
-        closed = not _rx("prose").match(s, end) and s[end:end + 2] != " /"
-        if _is_void(value) or _words("page").intersection((m["name"], value.lower())) or (
-                m["name"] in _words("function")):
-            continue
-        if (_is_mixed(value) and len(value) > 4) or _is_scrambled(value) or (
-                closed and len(value) > 7 and value.isalpha() and _is_secret_word(
-                    value, "password", "strict", zh=False, assigned=False)):
-            yield _Span(start, end, "password")
-
-
-def _in_tables(s: str, low: str) -> Iterator[_Span]:
-    """Markdown tables: what stands below a header cell that is a label."""
-    if "|" not in s or "--" not in s:
-        return
-    at, last, columns, named = 0, "", {}, False
-    for line in low.split("\n"):
-        cells = line.split("|")
-        if len(cells) < 2:
-            columns = {}
-        elif "--" in line and not line.strip(" \t\r|:-"):
-            heads = [cell.strip(" \t\r*_`\"'") for cell in last.split("|")]
-            columns = {i: m.lastgroup for i, head in enumerate(heads) if len(head) < 25
-                       and (m := _rx("label").search(head)) and m.lastgroup != "weak"
-                       and not _rx("unlike").search(head) and not m.end() + 2 < len(head)}
-            named = not _words("table").isdisjoint(heads)
-        elif columns:
-            begin = at
-            for i, cell in enumerate(cells):
-                value = s[begin:begin + len(cell)].strip(" \t\r*`\"'")
-                if i in columns and value and "\0" not in value and not _is_void(value):
-                    start = s.index(value, begin)
-                    own = columns[i] == "password"
-                    if " " not in value and (
-                            _is_secret(value, columns[i], "copula", quoted=False)
-                            or _is_scrambled(value) or (own and named and _is_secret_word(
-                                value, "password", "strict", zh=False, assigned=False))):
-                        yield _Span(start, start + len(value), columns[i])
-                begin += len(cell) + 1
-        at += len(line) + 1
-        last = line
-
-
-def _value(s: str, sep: re.Match[str], kind: str, mode: str, *,
-           zh: bool, flag: bool, plural: bool = False, near: bool = True) -> _Span | None:
-    start, end, quoted = _bounds(s, sep.end(), kind, mode)
-    close = sep.groupdict().get("close") or ""
-    if close and not quoted:    # in JSON what is not quoted is a number, a word or a structure
-        end = _rx("scalar").match(s, start).end()
-    value, after = s[start:end], s[end:end + 8]
-    if not value or "\0" in value or _is_void(value):
-        return None
-    if "\n" in sep[0] and not (_is_mixed(value) and after.strip(" \"'\r")[:1] in ("", "\n")):
-        return None
-    assigned = flag or sep[0][-1:] == "="
-    closed = not _rx("prose").match(after) or (assigned and after[:1] < "\u3000")
-    cell = "|" in sep[0] and "||" not in sep[0]    # of a table: only what looks like a secret
-    if not _is_secret(value, kind, mode, quoted=quoted and not cell) and not (
-            kind == "password" and _is_scrambled(value)):
-        counted = plural and value.isdigit()
-        said = near and not after.startswith((":", "=")) and _is_said(value, kind, sep[0], mode, closed)
-        if cell or counted or not said and not (
-                closed and _is_secret_word(value, kind, mode, zh=zh, assigned=assigned,
-                                           german=_rx("german").search(sep[0]) is not None)):
-            return None
-    number = not quoted and re.fullmatch(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?", value)
-    return _Span(start, end, "", close if number else "")
-
-
-def _bounds(s: str, at: int, kind: str, mode: str) -> tuple[int, int, bool]:
-    """Start and end of the value at *at*, without its quotes, and whether it had any."""
-    quote = _rx("quote").match(s, at)
-    if quote and (end := _closing(s, quote)):
-        return quote.end(), end, True
-    if quote and mode == "strict" and quote[0] != "**":    # cut off before its closing quote
-        return quote.end(), _rx("line").match(s, quote.end()).end(), False
-    clear = mode in ("strict", "copula")
-    if clear and kind != "weak" and (m := _rx("spaced").match(s, at)):
-        return at, m.end(), True
-    m = _rx("bare").match(s, at, at + 256)
-    if m and m.end() == at + 256 and (kind != "weak" or _is_random(m[0])):
-        m = _rx("bare").match(s, at)
-    if not m:
-        m = _rx("han").match(s, at) if clear and kind == "password" else None
-        busy = _ASK_HAN if m and re.search(r"\d", m[0]) else _BUSY_HAN
-        return at, m.end() if m and not busy.intersection(m[0]) else at, False
-    value = m[0]
-    while value and (value[-1] in ".:" or _is_outer(value, s[max(0, at - 200):at])):
-        value = value[:-1]
-    return at, at + len(value), False
-
-
-def _is_outer(value: str, before: str) -> bool:
-    """Whether the bracket that ends *value* closes one opened before it."""
-    last, opener = value[-1], {")": "(", "]": "[", "}": "{"}.get(value[-1])
-    return (opener is not None and value.count(last) > value.count(opener)
-            and before.count(opener) > before.count(last))
-
-
-def _closing(s: str, quote: re.Match[str]) -> int | None:
-    """Where the value opened by *quote* ends, None if its line ends first."""
-    depth, mark = len(quote[0]) - 1, quote[0][-1]
-    for m in _rx("quote_or_line").finditer(s, quote.end()):
-        if m[0] == "\n":
-            return None
-        if m[0] == "**" == quote[0]:
-            return m.start()
-        if m[0] != "**" and m[0][-1] == mark and _is_closing(len(m[0]) - 1, depth):
-            return max(m.start(), m.end() - 1 - depth)
-    return None
-
-
-def _is_closing(slashes: int, depth: int) -> bool:
-    """Each level of JSON inside JSON takes one backslash off the quote and halves the others."""
-    while depth > 0 and slashes % 2:
-        slashes, depth = slashes // 2, depth // 2
-    return slashes % 2 == 0
-
-
-def _is_mixed(value: str) -> bool:
-    digit, alpha = any(map(str.isdigit, value)), any(map(str.isalpha, value))
-    symbol = any(c in "!@#$%^&*+=~?|" for c in value.rstrip("*!?"))
-    return digit and alpha or symbol and (digit or alpha)
-
-
-def _is_secret(value: str, kind: str, mode: str, *, quoted: bool) -> bool:
-    """Weigh the look of *value* against how clearly the text calls it a secret."""
-    own, size, digit = kind in ("password", "code"), len(value), any(map(str.isdigit, value))
-    if kind == "weak" or (mode == "filled" and not own):
-        mail_code = kind != "weak" and re.fullmatch("[a-z]{16}", value)    # as mail providers give
-        return (_is_random(value) and size >= 12) or bool(mail_code)
-    if value.isdigit():
-        return (size >= (3 if mode == "strict" else 4) and not (kind == "code" and size > 10)
-                if own else size >= 16)
-    if _is_random(value):
-        return True
-    if _is_mixed(value) and " " not in value:
-        if kind == "code" and mode != "strict":
-            return re.fullmatch(r"[A-Z0-9#*\-]{4,16}", value) is not None
-        if own:
-            return size >= {"strict": 3, "copula": 4}.get(mode, 5)
-        return mode == "strict" and size >= 4 or mode == "copula" and digit and size >= 6
-    if quoted and own and mode == "gap" and " " in value:
-        return any(len(w) > 7 and w.isalnum() and _is_mixed(w) for w in value.split(" "))
-    plain = not _rx("ui_words").search(value.lower()) and not _BUSY_HAN.intersection(value)
-    return quoted and mode in ("strict", "copula") and (
-        digit or size >= 3 and plain and (own or " " not in value))
-
-
-def _is_said(value: str, kind: str, lead: str, mode: str, closed: bool) -> bool:
-    """Whether the text says "this is the secret": by a colon, an equals sign, 是 or 为.
-
-    Then anything is one but a state (空, expired), a word that starts a sentence about passwords
-    (must, see), a type or another stand-in, and a short count behind token:.
-    """
-    if mode == "strict":
-        assigned = lead.rstrip().endswith("=")
-    elif mode == "copula" and not lead.isascii():
-        assigned = False
-    else:
-        return False
-    if kind == "weak" or " " in value or not re.search(r"\w", value) or "==" in lead:
-        return False
-    if kind == "code" and not (closed and value.isalpha() and len(value) > 3):
-        return False
-    if kind == "token" and value.isdigit() and not assigned:
-        return False
-    low = value.lower().strip("()[]*_-.:!?")
-    if low in _words("state") or low in _words("value") or _BUSY_HAN.intersection(value):
-        return False
-    return closed or low not in _words("function")
-
-
-def _is_secret_word(value: str, kind: str, mode: str, *, zh: bool, assigned: bool,
-                    german: bool = False) -> bool:
-    """A mere word that closes its clause is a secret unless it describes one (expired, falsch)."""
-    low = value.lower()
-    if kind in ("weak", "code") or len(value) < 3 or " " in value:
-        return False
-    if _is_mixed(value) and mode != "strict":
-        return False
-    if not assigned and (low in _words("state") or _rx("state").match(low)
-                         or (german and low == value and _rx("state_de").match(low))):
-        return False
-    if kind == "password" or (zh and len(value) >= 12):
-        return mode in ("strict", "copula") or (zh and mode == "gap" and len(value) >= 4)
-    return mode == "strict" and len(value) >= 8
-
-
-def _before_label(s: str, low: str, m: re.Match[str]) -> _Span | None:
-    """The other order: "use Y as the password", 用 Y 作为密码, "Y" == password."""
-    left = max(0, m.start() - 100)
-    for link in list(_rx("link").finditer(low, left, m.start()))[-3:]:
-        quoted = link[0][0] in "\"'"
-        word = _rx("link_value").search(s[left:link.end() if quoted else link.start()])
-        if not word or not _rx("link_rest").match(low, link.end(), m.start()):
-            continue
-        start, end = (left + at for at in word.span(str(word.lastgroup)))
-        value = s[start:end]
-        file = re.search(r"/.*\.\w{1,5}$|^\.{0,2}/", value)
-        good = word["quoted"] or (not file and _is_mixed(value) and re.search(r"\d", value))
-        if good and not _is_void(value) and (m.lastgroup != "weak" or _is_random(value)):
-            return _Span(start, end, "")
-    return None
-
-
-def _nearby(s: str, low: str) -> Iterator[_Span]:
-    """A random string within 60 characters of a clear label, or alone, and not named a hash."""
-    for m in _rx("key_run").finditer(s):
-        hashed = _is_hex(m[0]) and (len(m[0]) in (40, 64) or "-" in m[0])    # a commit, a UUID
-        if hashed or not _is_random(m[0]) or _is_void(m[0]) or (
-                _rx("session_id").search(m[0].lower())):
-            continue
-        before = low[max(0, m.start() - 60):m.start()].rpartition("\n")[2]
-        after = low[m.end():m.end() + 60].partition("\n")[0]
-        block = max(0, m.start() - 4096)    # a certificate or public key is one long random string
-        begun, ended = (low.rfind(mark, block, m.start()) for mark in ("-----begin", "-----end"))
-        if _rx("hash_name").search(before) or m[0].startswith("//") or begun > ended:
-            continue
-        kinds = {x.lastgroup for part in (before, after) for x in _rx("label").finditer(part)}
-        if (kinds - {"weak", "code"} and re.search(r"\d", m[0])) or _is_alone(m[0], before, after):
-            yield _Span(*m.span(), "api_key")
-
-
-def _is_alone(value: str, before: str, after: str) -> bool:
-    """Without a label: a long mix of all classes or the only thing on its line, no base64 text."""
-    classes = sum(any(map(kind, value)) for kind in (str.isdigit, str.islower, str.isupper))
-    only = re.fullmatch(r"\W*[\w.\-]{0,24}\W{0,4}", before) and not after.strip(" \"'.;,)")
-    likely = classes == 3 and len(value) >= 30 or classes > 1 and bool(only)
-    return (likely and len(value) <= 120 and len(re.findall(r"[/.]", value)) < 3
-            and not _is_hex(value) and not _decoded(value))
-
-
-def _personal(s: str) -> Iterator[_Span]:
-    """Chinese identity numbers (GB 11643 check digit), bank cards (Luhn), phone numbers."""
-    for m in _rx("personal").finditer(s):
-        number, label = re.sub(r"[ \-]", "", m[0]), str(m.lastgroup)
-        if label == "id_number" and not _is_identity(number):
-            label = "bank_card"
-        if label != "bank_card" or (number.isdigit() and _is_luhn(number)):
-            yield _Span(*m.span(), label)
-
-
-def _is_identity(number: str) -> bool:
-    weights = (7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2)
-    rest = sum(w * int(d) for w, d in zip(weights, number)) % 11
-    real_date = number[10:12] < "13" and number[12:14] < "32"
-    return real_date and "10X98765432"[rest] == number[17].upper()
-
-
-def _is_luhn(number: str) -> bool:
-    doubled = sum(sum(divmod(2 * int(d), 10)) for d in number[-2::-2])
-    return (doubled + sum(map(int, number[-1::-2]))) % 10 == 0 and len(set(number)) > 1
-
+# =============================================================================
+# 5. Text
+# =============================================================================
 
 # Scripts written without blanks: Thai to Burmese, Khmer, Hangul, kana, bopomofo, Han.
 _GRAM = ("\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3005-\u3007\u3041-\u309f"
@@ -2839,7 +3492,7 @@ def _is_within(inner: Iterable[str], outer: Iterable[str]) -> bool:
 
 
 # =============================================================================
-# 5. Files
+# 6. Files
 # =============================================================================
 
 def make_folder(path: Path) -> None:
@@ -3372,7 +4025,7 @@ def from_json(data: bytes) -> object:
 
 
 # =============================================================================
-# 6. Keyword index
+# 7. Keyword index
 # =============================================================================
 
 def bm25(tf: float, df: float, *, n: int, length: float, mean_length: float,
@@ -4065,7 +4718,7 @@ def _slips(word: str) -> Iterator[str]:
 
 
 # =============================================================================
-# 7. Vectors
+# 8. Vectors
 # =============================================================================
 
 def cosine(a: dict[int, float], b: dict[int, float]) -> float:
@@ -4820,7 +5473,7 @@ class CircuitBreaker:
 
 
 # =============================================================================
-# 8. Ranking
+# 9. Ranking
 # =============================================================================
 
 def rrf_merge(rankings: Sequence[Sequence[str]], k: int = 60) -> list[tuple[str, float]]:
@@ -5073,7 +5726,7 @@ class SiliconFlowReranker:
 
 
 # =============================================================================
-# 9. Graph
+# 10. Graph
 # =============================================================================
 
 _NO_NAMES = frozenset(
@@ -5161,7 +5814,7 @@ class GraphStore:
 
 
 # =============================================================================
-# 10. Store
+# 11. Store
 # =============================================================================
 #
 # Invariants of the file store
@@ -6639,7 +7292,7 @@ def _put_aside(path: Path, *, copy: bool = False) -> str:
 
 
 # =============================================================================
-# 11. Digesters
+# 12. Digesters
 # =============================================================================
 
 
@@ -6929,7 +7582,7 @@ def _checked(item: Any) -> Fact | None:
 
 
 # =============================================================================
-# 12. Hermes
+# 13. Hermes
 # =============================================================================
 
 class Extension(Protocol):
@@ -8836,7 +9489,7 @@ OPERATIONS = (
 
 
 # =============================================================================
-# 13. Command line
+# 14. Command line
 # =============================================================================
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -302,7 +302,7 @@ class Book(unittest.TestCase):
     def test_the_map_equals_the_banners(self):
         rows = re.findall(r"^ +(\d+) (\S+(?: \S+)*)  +\S", h.__doc__, re.M)
         self.assertEqual(rows, self.chapters)
-        self.assertEqual([int(number) for number, _ in rows], list(range(1, 14)))
+        self.assertEqual([int(number) for number, _ in rows], list(range(1, 15)))
         self.assertLessEqual(len(h.__doc__.splitlines()), 60)
 
     def defined(self) -> dict[str, int]:
@@ -791,7 +791,7 @@ class YamlSettings(Case):
 
 
 # =============================================================================
-# 4. Text
+# 4. Redaction
 # =============================================================================
 
 LETTERS = string.ascii_letters + string.digits
@@ -1130,8 +1130,8 @@ class MustHide(unittest.TestCase):
         self.assertEqual(redact("密码是 xxx"), ("密码是 [已脱敏:password]", ("password",)))
 
     def test_common_words_as_passwords_in_every_form_of_a_label(self) -> None:
-        words = ("summer tiger sunflower dragon master shadow hunter soccer pepper winter computer "
-                 "football crystal music flower silver butterfly elephant login queen x").split()
+        words = ("summer tiger sunflower dragon master shadow hunter soccer pepper winter "
+                 "computer football crystal music flower silver butterfly elephant login queen x").split()
         forms = ("密码是 {}", "密码：{}", "wifi密码是 {}", "口令为{}", "密码 {}", "passwd {}", "password {}",
                  "password: {}", "passwd={}", "The WiFi password is {}", "the password is {}, ok?",
                  "api_key={}", "api_key {}", "access-key: {}", "密钥为 {}", "token={}", "secret: {}",
@@ -1420,6 +1420,83 @@ class ContentFilters(Case):
                     h.load_config(self.root, environ={})
 
 
+def filled(example: str, rng: random.Random) -> tuple[str, list[str]]:
+    """Fill the slots of a rule's example; return the text and what was put in."""
+    letters = {"a": LETTERS, "h": "0123456789abcdef", "u": string.ascii_uppercase + string.digits,
+               "d": string.digits, "l": string.ascii_lowercase}
+    values = []
+
+    def slot(found: re.Match[str]) -> str:
+        kind, size = found[1], int(found[2] or 0)
+        if kind == "p":
+            values.append(rng.choice(("Lantern", "quartz", "Walrus")) + digits(rng, 4))
+        elif kind == "b":
+            login = f"bob:{rand(rng, 12)}"
+            values.append(base64.b64encode(login.encode()).decode())
+        elif kind in "dl":
+            values.append("".join(rng.choice(letters[kind]) for _ in range(size)))
+        else:
+            values.append(rand(rng, size, letters[kind]))
+        return values[-1]
+    return re.sub("‹([ahudlpb])(\\d*)›", slot, example), values
+
+
+def own_prefixes(rule: h.RedactionRule) -> list[str]:
+    """What a rule begins to match, to be repeated: its examples up to their first slot."""
+    return [example.partition("‹")[0] or "a" for example in rule.hides + rule.keeps]
+
+
+def is_linear(unit: str, size: int, tries: int = 40) -> bool:
+    """Whether twice the text costs at most 2.5 times the CPU time, in the best of some tries."""
+    def seconds(length: int) -> float:
+        text = unit * (length // len(unit))
+        started = time.thread_time()
+        redact(text)
+        return time.thread_time() - started
+    small = large = math.inf
+    for _ in range(tries):
+        small, large = min(small, seconds(size)), min(large, seconds(2 * size))
+        if large <= 2.5 * max(small, 0.0005):
+            return True
+        time.sleep(0.01)                           # another process may be busy with the cache
+    return False
+
+
+class RuleExamples(unittest.TestCase):
+    """Generated from the records in REDACTION_RULES: a new rule is tested by its examples."""
+
+    def test_every_rule_hides_its_examples(self) -> None:
+        rng = random.Random(4)
+        for rule in h.REDACTION_RULES:
+            for example in rule.hides:
+                text, values = filled(example, rng)
+                with self.subTest(rule.name, example=example):
+                    out, labels = redact(text)
+                    for value in values:
+                        self.assertNotIn(value, out)
+                    self.assertTrue(labels)
+                    self.assertEqual(redact(out), (out, ()))
+
+    def test_every_rule_keeps_its_counterexamples(self) -> None:
+        rng = random.Random(5)
+        for rule in h.REDACTION_RULES:
+            for example in rule.keeps:
+                text = filled(example, rng)[0]
+                with self.subTest(rule.name, example=example):
+                    self.assertEqual(redact(text), (text, ()))
+
+    def test_every_rule_is_one_record_with_a_name_and_examples(self) -> None:
+        names = [rule.name for rule in h.REDACTION_RULES]
+        self.assertEqual(len(set(names)), len(names))
+        for rule in h.REDACTION_RULES:
+            self.assertTrue(rule.hides and rule.label, rule.name)
+
+    def test_every_rule_is_linear_on_its_own_prefixes(self) -> None:
+        for rule in h.REDACTION_RULES:
+            with self.subTest(rule.name):
+                self.assertTrue(is_linear(own_prefixes(rule)[0], 2_000), own_prefixes(rule)[0])
+
+
 class RedactionRules(unittest.TestCase):
     def test_added_rules_of_both_forms(self) -> None:
         rules = (*BASE_PATTERNS, r"(工号[:：]\s*)(\d+)", r"(EMP\d{6})")
@@ -1501,6 +1578,10 @@ class RedactionCost(unittest.TestCase):
                 with self.subTest(parser=number, unit=unit):
                     self.assertLess(growth(parser, unit, 400), 4)
 
+
+# =============================================================================
+# 5. Text
+# =============================================================================
 
 FIELD_NOTES = {
     "play": "周末大家玩了狼人杀桌游", "gate": "登录页白屏原因：网关的healthcheck超时误判实例下线",
@@ -1903,7 +1984,7 @@ class Conflicts(unittest.TestCase):
 
 
 # =============================================================================
-# 5. Files
+# 6. Files
 # =============================================================================
 
 def failing(number: int):
@@ -2289,7 +2370,7 @@ class Encryption(Case):
 
 
 # =============================================================================
-# 6. Keyword index
+# 7. Keyword index
 # =============================================================================
 
 class Naive:
@@ -2539,7 +2620,7 @@ class KeywordIndexFile(unittest.TestCase):
 
 
 # =============================================================================
-# 7. Vectors
+# 8. Vectors
 # =============================================================================
 
 class LocalVectors(unittest.TestCase):
@@ -3228,7 +3309,7 @@ class VectorCaches(unittest.TestCase):
 
 
 # =============================================================================
-# 8. Ranking
+# 9. Ranking
 # =============================================================================
 
 class Fusion(unittest.TestCase):
@@ -3296,7 +3377,7 @@ class Reranking(ServiceCase):
 
 
 # =============================================================================
-# 9. Graph
+# 10. Graph
 # =============================================================================
 
 class Graph(Case):
@@ -3347,7 +3428,7 @@ class Graph(Case):
 
 
 # =============================================================================
-# 10. Store
+# 11. Store
 # =============================================================================
 
 # What the field found to break or forge frontmatter: one-line fields, and bodies.
@@ -4207,7 +4288,7 @@ class Damage(Case):
 
 
 # =============================================================================
-# 11. Digesters
+# 12. Digesters
 # =============================================================================
 
 class RuleDigesting(unittest.TestCase):
@@ -4405,7 +4486,7 @@ class ModelDigesting(ServiceCase):
 
 
 # =============================================================================
-# 12. Hermes
+# 13. Hermes
 # =============================================================================
 
 class Axes:
@@ -5972,7 +6053,7 @@ class Systems(Case):
 
 
 # =============================================================================
-# 13. Command line
+# 14. Command line
 # =============================================================================
 
 class Commands(Case):

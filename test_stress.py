@@ -995,6 +995,35 @@ class Clock(Stress):
 # 5. Session logs
 # =================================================================================================
 
+class Redaction(unittest.TestCase):
+    """Every rule is linear: 80 KB of its own prefixes cost at most 2.5 times what 40 KB cost."""
+
+    def test_every_rule_on_its_own_prefixes(self) -> None:
+        units = {"password is ", "密码是", "token", "key=", "?sig=", "eyJ", "eyJ-", "password->",
+                 'password="\\', "Passwort von a ", "密码（a）", "|password|\n|--|\n"}
+        for rule in hermes.REDACTION_RULES:
+            for example in rule.hides:
+                units |= {example.partition("‹")[0], re.sub("‹.*?›", "a1", example)}
+        for unit in sorted(units - {""}):
+            with self.subTest(unit=unit):
+                self.assertTrue(self.is_linear(unit), unit)
+
+    def is_linear(self, unit: str) -> bool:
+        small = large = float("inf")
+        for _ in range(12):
+            small = min(small, self.seconds(unit, 40_000))
+            large = min(large, self.seconds(unit, 80_000))
+            if large <= 2.5 * small:
+                return True
+        return False
+
+    def seconds(self, unit: str, size: int) -> float:
+        text = unit * (size // len(unit))
+        started = time.thread_time()
+        hermes.redact(text)
+        return time.thread_time() - started
+
+
 class Sediment(Stress):
     def start(self, log: Path) -> subprocess.Popen:
         """Start a run that takes long, and wait until it has stored its first piece."""
