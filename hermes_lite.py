@@ -2049,7 +2049,8 @@ class _Reader:
     def __init__(self, page: _Page, label: _Label, tail: str, at: int) -> None:
         self.page, self.label, self.tail, self.at = page, label, tail, at
         before = page.plain[max(0, label.start - 34):label.start]
-        self.is_option = re.search(r"(?:^|\s)--?[\w\-]{0,30}$", before) is not None
+        self.is_option = "-" in before and (
+            re.search(r"(?:^|\s)--?[\w\-]{0,30}$", before) is not None)
         # The label stands in quotes of its own, as a key in JSON.
         self.is_quoted = page.plain[at:at + 1] in ('"', "'", "\\") and re.search(
             r"[\"'][^\"'\n]{0,30}$", before) is not None
@@ -2280,6 +2281,9 @@ def _values_before(page: _Page, labels: list[_Label]) -> dict[int, _Span]:
         return found
     starts = [label.start for label in labels]
     for link in _grammar("backward link").finditer(page.low):
+        is_compared = link[0][0] in "\"'"
+        if not is_compared and _CHINESE.match(page.plain, link.start() - 1):
+            continue                              # no value ends in a Chinese character
         place = bisect.bisect_left(starts, link.end())
         if place == len(labels) or labels[place].start - link.end() > 90:
             continue
@@ -2287,7 +2291,6 @@ def _values_before(page: _Page, labels: list[_Label]) -> dict[int, _Span]:
         if not _grammar("words before the label").match(page.low, link.end(), label.start):
             continue
         left = max(0, link.start() - 101)
-        is_compared = link[0][0] in "\"'"
         word = _grammar("value before").search(
             page.plain[left:link.end() if is_compared else link.start()])
         if not word:
