@@ -1727,7 +1727,7 @@ class Duplicates(unittest.TestCase):
     def setUpClass(cls):
         rng = random.Random(5)
         cls.texts = {f"m{i}": text for i, text in enumerate(corpus(rng, 200))}
-        cls.queries = [edited(rng, t) for t in rng.sample(list(cls.texts.values()), 40)]
+        cls.queries = [edited(rng, t) for t in rng.sample(list(cls.texts.values()), 20)]
 
     def test_the_best_is_that_of_brute_force_and_ties_go_to_the_first(self):
         found = 0
@@ -2531,10 +2531,10 @@ class KeywordIndex(unittest.TestCase):
         rng = random.Random(4)
         words = [f"w{i}" for i in range(400)]
         weights = [1 / (i + 1) for i in range(400)]
-        for i in range(4000):
+        for i in range(1500):
             self.index.add(str(i), " ".join(rng.choices(words, weights, k=rng.randint(3, 30))))
-        boost, third = {str(i): 1.3 for i in range(0, 4000, 7)}, lambda key: int(key) % 3 == 0
-        for _ in range(60):
+        boost, third = {str(i): 1.3 for i in range(0, 1500, 7)}, lambda key: int(key) % 3 == 0
+        for _ in range(25):
             query = " ".join(rng.choices(words, k=2) + rng.choices(words, weights, k=3))
             for options in ({}, {"boost": boost}, {"accept": third}):
                 everything = self.index.search(query, **options)
