@@ -5608,10 +5608,19 @@ def conflict_candidates(index: BM25Index, text: str, most: int = 60) -> list[str
         if labels and not known:
             continue
         terms = [term for word in words for term in index.tokenize(word)]
-        for label in known or [None]:
-            wanted = terms if label is None else [label, *terms]
+        for wanted in [[label, *terms] for label in known] or _in_compounds(index, terms):
             found.update(dict.fromkeys(index.with_all(wanted, CANDIDATES)))
     return list(found)[:most]
+
+
+def _in_compounds(index: BM25Index, terms: Sequence[str]) -> list[list[str]]:
+    """Return *terms*, and again with each word that holds the longest of them: Projektfrist."""
+    longest = max(terms, key=len)
+    if len(longest) < 4 or is_gram(longest):
+        return [list(terms)]
+    whole = index.postings.terms_containing([longest])[:CANDIDATES]
+    return [[word if term == longest else term for term in terms]
+            for word in dict.fromkeys([longest, *whole])]
 
 
 def whole_chains(index: BM25Index, words: Sequence[str]) -> list[str]:
