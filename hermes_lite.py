@@ -1568,7 +1568,7 @@ _GRAMMAR = {
     "adjective": r".{0,40}[aeiou].{0,40}(?:ed|ing)$ | .{0,40}(?:[ai]ble|ory|ive|ful|less|ous)$",
     "german adjective": r".{0,40}(?:ig|lich|bar|isch|los|t|en)$",
     "noun": r"""
-      .{0,40}(?: ing | ed | ion | ment | ness | ity | ance | ence | ship | ung | able
+      .{0,40}(?: [aeiou].{0,40}(?:ing|ed) | ion | ment | ness | ity | ance | ence | ship | able
         | (?:[aeiou]l|[bcentsu])ly )$
       """,
     "scrambled": r"""
@@ -1684,7 +1684,7 @@ _WORDS = {
         reuse sharing protection requirement requirements format type types value values name
         names id count counts limit limits budget usage bucket ring economy stream cost costs
         price prices refresh exchange endpoint server service scheme stores storage key keys
-        access santa sauce ingredient weapon agent agents services society garden admirer life
+        access santa sauce ingredient weapon agent agents services society admirer life
         meeting meetings door ballot scanning scanner leak leaks management handling today
         tomorrow yesterday again twice back away anymore either too here there now then once also
         soon please only alone together online vergessen ändern zurücksetzen eingeben falsch
@@ -2015,7 +2015,7 @@ def _are_listed(text: str, label: _Label, following: _Label) -> bool:
         return False
     if label.kind == "weak" or (label.is_chinese and following.is_chinese):
         return True
-    return text[label.end:following.start].isspace() and (
+    return following.kind != "weak" and text[label.end:following.start].isspace() and (
         not text[following.end:following.end + 1].strip())
 
 

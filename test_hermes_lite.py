@@ -1131,14 +1131,15 @@ class MustHide(unittest.TestCase):
 
     def test_common_words_as_passwords_in_every_form_of_a_label(self) -> None:
         words = ("summer tiger sunflower dragon master shadow hunter soccer pepper winter "
-                 "computer football crystal music flower silver butterfly elephant login queen x").split()
+                 "computer football garden spring crystal music flower silver butterfly cookie "
+                 "login queen x").split()
         forms = ("密码是 {}", "密码：{}", "wifi密码是 {}", "口令为{}", "密码 {}", "passwd {}", "password {}",
                  "password: {}", "passwd={}", "The WiFi password is {}", "the password is {}, ok?",
                  "api_key={}", "api_key {}", "access-key: {}", "密钥为 {}", "token={}", "secret: {}",
                  "授权码是 {}", "Passwort: {}", "Das Passwort lautet {}.")
         for form in forms:
             said = re.search(r"[:：=是为]", form) is not None
-            for word in words if said else words[:17]:
+            for word in words if said else words[:19]:
                 if "lautet" in form:
                     word = word.title()
                 with self.subTest(form=form, word=word):
