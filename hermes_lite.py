@@ -3232,7 +3232,9 @@ def conflict_queries(text: str) -> list[ConflictQuery]:
         if one.values and words:
             same = _subject_label("v", one.sign, _kinds(one), one.frame)
             # What says that something is new has a part of our words, or all of them.
-            queries.append(ConflictQuery([same], [], _longest_first(one.frame)))
+            heads = [head for word in words for head in _compound_heads(word)]
+            chain = _longest_first({*one.frame, *heads})
+            queries.append(ConflictQuery([same], [], chain))
             if one.changed:
                 queries.append(ConflictQuery([], words))
         if one.stated:
@@ -3266,6 +3268,11 @@ def _anchors_within(words: Iterable[str]) -> list[str]:
     """Return the anchors of all subsets of some words; of many, of the longest 16."""
     longest = _longest_first(words)[:16]
     return ["", *longest, *map(" ".join, itertools.combinations(longest, 2))]
+
+
+def _compound_heads(word: str) -> list[str]:
+    """Return what the main word of a compound may be, its ending from four letters on: Frist."""
+    return [word[at:] for at in range(2, len(word) - 3)] if word.isalpha() else []
 
 
 def chain_labels(words: Iterable[str]) -> list[str]:
