@@ -9,9 +9,11 @@ What user and assistant wrote is digested; reasoning, tools, injected context, s
 failed attempts are not. A log is a stream, so its size does not matter. A run takes what no
 earlier run took: a renamed, compressed, grown, forked or replaced log is not taken twice. After
 a kill the next run repeats at most one piece, and the store's search for duplicates catches it.
+Every fact that is found is taken, and has the time at which it was said. What cannot be read of
+a log is said once, and a log of which nothing can be read each time.
 
 Exit codes: 0 done, nothing new, or another run is at work; 1 failure; 2 usage; 10 no session
-found; 12 the store is locked; 13 no line of a log could be read.
+found; 12 the store is locked; 13 a log is damaged, or none of it could be read.
 """
 from __future__ import annotations
 
@@ -27,9 +29,11 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -63,6 +67,8 @@ class Session:
     """What a log says of itself, filled while it is read; times in ms.
 
     *nested*: a subagent's. *skipped*: lines lost. *torn*: the end is cut or still being written.
+    *damaged*: why no more could be unpacked, None when all was. *known*: some event of it is one
+    that DSH writes.
     """
     id: str | None = None
     created_at: int | None = None
@@ -72,16 +78,22 @@ class Session:
     events: int = 0
     skipped: dict[str, int] = field(default_factory=lambda: {"unreadable": 0, "too long": 0})
     torn: bool = False
+    damaged: str | None = None
+    known: bool = False
     messages: list[Message] = field(default_factory=list)
 
 
 def _piped(tool: str, raw: BinaryIO) -> Iterator[bytes]:
-    with subprocess.Popen([tool, "-dc"], stdin=raw, stdout=subprocess.PIPE,
-                          stderr=subprocess.DEVNULL) as process:
+    with tempfile.TemporaryFile() as said, subprocess.Popen(
+            [tool, "-dc"], stdin=raw, stdout=subprocess.PIPE, stderr=said) as process:
         try:
             yield from iter(lambda: process.stdout.read(CHUNK), b"")
             if process.wait():
-                raise EOFError("the last frame is cut")
+                said.seek(0)
+                words = said.read(2000).decode("utf-8", "replace").strip()
+                if re.search("premature|unexpected end|truncated|unknown header", words):
+                    raise EOFError("the last frame is cut")
+                raise ValueError(words.rpartition(" : ")[2] or "zstd cannot unpack it")
         finally:
             process.kill()
 
@@ -125,10 +137,12 @@ def _chunks(path: str | Path, session: Session) -> Iterator[bytes]:
             else:
                 yield first.removeprefix(codecs.BOM_UTF8)
                 yield from chunks
+        except EOFError:
+            session.torn = True
         except Exception as error:  # each decompressor has its own; what came before it stands
             if not packed or isinstance(error, ImportError):
                 raise
-            session.torn = True
+            session.damaged = f"{error or type(error).__name__}"[:200]
 
 
 def _lines(chunks: Iterable[bytes]) -> Iterator[tuple[bytes | None, bool]]:
@@ -244,6 +258,8 @@ def iter_messages(path: str | Path, session: Session | None = None) -> Iterator[
             if not session.events:
                 _begin(session, event, raw)
             session.events += 1
+            kind = event.get("type")
+            session.known |= isinstance(kind, str) and (kind == "session" or "/" in kind)
             time, given = _millis(event.get("time")), event.get("seq")
             session.newest = max(session.newest or 0, time or 0) or None
             seq = given if type(given) is int and given >= 0 else seq
@@ -283,11 +299,15 @@ BORDERS = (r"\n\n", r"\n", r"[。！？；]|[.!?;] ", r"[，、 ]")      # best 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One text for a digest; *done* are the messages that end in it (none inside a cut one)."""
+    """One text for a digest; *done* are the messages that end in it (none inside a cut one).
+
+    *time* is when the last of it was said, in ms, None where the log does not say it.
+    """
     text: str
     first: int
     last: int
     done: tuple[Message, ...]
+    time: int | None = None
 
 
 def _border(text: str, start: int, end: int) -> int:
@@ -306,7 +326,7 @@ def _cut(message: Message, max_chars: int, clean: Callable[[str], str]) -> Itera
         is_last = end >= len(text)
         end = len(text) if is_last else _border(text, start, end)
         done = (message,) if is_last else ()
-        yield Piece(label + text[start:end], message.seq, message.seq, done)
+        yield Piece(label + text[start:end], message.seq, message.seq, done, message.time)
         start = end
 
 
@@ -314,7 +334,8 @@ def pieces(messages: Iterable[Message], max_chars: int = 8000, *,
            clean: Callable[[str], str] = str) -> Iterator[Piece]:
     """Join messages into texts of at most *max_chars* (20 or more); nothing is dropped.
 
-    Cuts fall between messages. A message that is longer is cut at a paragraph, a sentence or a
+    Cuts fall between messages, and where nothing was said for hours. A message that is longer is
+    cut at a paragraph, a sentence or a
     blank, after *clean* (redaction) went over it: a cut could hide half of a secret from it.
     """
     if max_chars < 20:
@@ -323,8 +344,10 @@ def pieces(messages: Iterable[Message], max_chars: int = 8000, *,
     text = ""
     for message in itertools.chain(messages, [None]):
         line = LABELS[message.role] + message.text if message else ""
-        if held and (message is None or len(text) + 1 + len(line) > max_chars):
-            yield Piece(text, held[0].seq, held[-1].seq, tuple(held))
+        if held and (message is None or len(text) + 1 + len(line) > max_chars
+                     or _is_later(held[-1], message)):
+            times = [each.time for each in held if each.time]
+            yield Piece(text, held[0].seq, held[-1].seq, tuple(held), max(times, default=None))
             held, text = [], ""
         if len(line) > max_chars:
             yield from _cut(message, max_chars, clean)
@@ -333,8 +356,16 @@ def pieces(messages: Iterable[Message], max_chars: int = 8000, *,
             text = f"{text}\n{line}" if text else line
 
 
+def _is_later(one: Message, other: Message) -> bool:
+    """Tell whether a pause of hours lies between two messages: their time is not the same."""
+    return bool(one.time and other.time and other.time - one.time > PAUSE)
+
+
+PAUSE = 6 * 3_600_000     # ms
+
 # State "sediment": {"version": 1, "sessions": {id: {"last": highest seq taken, "parent": id or
-# null, "marks": of the first KEPT messages, in order}}}. No word of a session is in it.
+# null, "marks": of the first KEPT messages, in order, "lost": lines that were said to be lost}}}.
+# No word of a session is in it.
 KEPT = 1000
 
 
@@ -382,34 +413,61 @@ def unread(messages: Iterable[Message], session: Session,
             yield message
 
 
+def _found(mem: Any, text: str, max_facts: int) -> Any:
+    """Digest a text, asking again for more until every fact of it is there."""
+    found = mem.digest(text, max_facts=max_facts)
+    while found.more and max_facts < len(text):
+        max_facts = min(4 * max_facts, len(text))
+        found = mem.digest(text, max_facts=max_facts)
+    return found
+
+
+def _time_of(piece: Piece, session: Session) -> str | None:
+    """Return when a piece was said as an ISO time; None where the log does not say it."""
+    millis = piece.time or session.newest or session.created_at
+    try:
+        moment = datetime.fromtimestamp(millis / 1000, timezone.utc) if millis else None
+    except (ValueError, OverflowError, OSError):
+        return None
+    is_past = moment is not None and moment < datetime.now(timezone.utc)
+    return moment.isoformat(timespec="seconds") if is_past else None
+
+
 def sediment(mem: Any, path: Path, sessions: dict[str, dict], *,
              save: Callable[[], None] | None = None, max_chars: int = 8000,
              max_facts: int = 10, verified: bool = False, agent: str | None = None) -> dict:
     """Digest what is new in a log and report it; without *save* nothing is stored.
 
-    *save* is called when a piece is stored, so a kill repeats one piece at most. Raises OSError,
-    the core's errors, and DamagedData for a log with bytes but without a readable line.
+    *max_facts* are asked for at once; where a piece holds more, it is asked again, so none is left
+    out. *save* is called when a piece is stored, so a kill repeats one piece at most. Raises
+    OSError, the core's errors, and DamagedData for a log with bytes of which nothing can be read.
     """
     from hermes_lite import DamagedData, redact
     session, digests, count = Session(), [], 0
     new = unread(iter_messages(path, session), session, sessions)
     for piece in pieces(new, max_chars, clean=lambda text: redact(text)[0]):
-        digests.append(mem.digest(piece.text, apply=save is not None, max_facts=max_facts,
-                                  verified=verified, agent=agent,
-                                  source=f"dsh:{session.id}#{piece.first}-{piece.last}"))
+        found = _found(mem, piece.text, max_facts)
+        if save:
+            found = mem.keep_facts(found, verified=verified, agent=agent,
+                                   created_at=_time_of(piece, session),
+                                   source=f"dsh:{session.id}#{piece.first}-{piece.last}")
+        digests.append(found)
         for message in piece.done:
             _note(sessions[session.id], message)
         count += len(piece.done)
         if save:
             save()
-    if not session.events and not session.torn and os.stat(path).st_size:
-        raise DamagedData(f"{path}: no line of it reads as a session log; give a session.jsonl"
-                          " or session.jsonl.zstd that DSH wrote")
+    is_empty = not session.events and (session.torn or not os.stat(path).st_size)
+    if not session.known and not is_empty:
+        raise DamagedData(f"{path}: {session.damaged or 'no line of it is an event of DSH'}; give a"
+                          " session.jsonl or session.jsonl.zstd that DSH wrote")
     return {"path": str(path), "session": session.id, "messages": count,
             "facts": [dict(fact) for digest in digests for fact in digest.facts],
             "results": [dict(result) for digest in digests for result in digest.results],
+            "refused": [list(pair) for digest in digests for pair in digest.refused],
             "degraded": sorted({digest.degraded for digest in digests} - {None}),
-            "skipped": session.skipped, "torn": session.torn}
+            "skipped": session.skipped, "torn": session.torn, "damaged": session.damaged,
+            "unread": session.torn and not session.events}
 
 
 # =================================================================================================
@@ -444,7 +502,8 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
            help="keep the facts as confirmed, so that they do not expire after a week")
     option("--agent", metavar="NAME", help="the agent that keeps them")
     option("--max-chars", metavar="N", type=int, default=8000, help="of one digest (8000)")
-    option("--max-facts", metavar="N", type=int, default=10, help="of one digest (10)")
+    option("--max-facts", metavar="N", type=int, default=10,
+           help="asked for at once (10); where a text holds more, it is asked again")
     option("--json", action="store_true", help="one JSON object on stdout")
     args = parser.parse_args(argv)
     if args.max_chars < 100 or args.max_facts < 1:
@@ -454,7 +513,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 
 def _chosen(args: argparse.Namespace) -> list[Path]:
     """The logs that the command line asks for, at least one."""
-    from hermes_lite import NotFound
+    from hermes_lite import MissingPackage, NotFound
     home = os.path.expanduser(os.environ.get("DSH_HOME", "").strip() or "~/.dsh")
     where = args.session or [args.sessions_root or os.path.join(home, "sessions")]
     found = []
@@ -468,16 +527,20 @@ def _chosen(args: argparse.Namespace) -> list[Path]:
     for path in found:
         try:
             ranks[rank(path)] = path
-        except OSError as error:
-            _say(error)
-    return [ranks[max(ranks)]] if ranks else found[:1]
+        except (OSError, MissingPackage) as error:
+            _say(f"{path}: {error}" if isinstance(error, MissingPackage) else error)
+    if not ranks:
+        return found[:1]
+    best = max(ranks)
+    for each, path in ranks.items():
+        if best[0] and not each[0] and each[2] > best[2] and os.stat(path).st_size:
+            _say(f"{path} is newer than the log that is taken, and no line of it can be read")
+    return [ranks[best]]
 
 
 def _show(report: dict, as_json: bool) -> None:
-    for kind, count in report["skipped"].items():
-        if count:
-            _say(f"{report['path']}: {count} lines lost, {kind}")
-    if report["torn"]:
+    _say_lost(report)
+    if report["torn"] and not report["unread"]:
         _say(f"{report['path']}: the end is cut or still being written; the rest is for next time")
     for words in report["degraded"]:
         _say(words)
@@ -486,15 +549,37 @@ def _show(report: dict, as_json: bool) -> None:
     results = report["results"]
     known = sum(not result["created"] for result in results)
     stored = f", stored {len(results) - known}, known {known}" if results else ""
+    stored += f", refused {len(report['refused'])}" if report["refused"] else ""
     print(f"{_printable(str(report['session'] or report['path']))}: new messages {report['messages']},"
           f" facts {len(report['facts'])}{stored}")
     for fact in report["facts"]:
         print(f"  {fact['category']} {fact['importance']}  {_printable(fact['content'])}")
 
 
+def _say_lost(report: dict) -> None:
+    """Name what could not be read of a log."""
+    for kind, count in report["skipped"].items():
+        if count:
+            _say(f"{report['path']}: {count} lines lost, {kind}")
+    if report["damaged"]:
+        _say(f"{report['path']}: it is damaged ({report['damaged']}); what comes before is taken")
+    if report["unread"]:
+        _say(f"{report['path']}: nothing of it can be read yet; it is cut, or still being written")
+
+
+def _is_fresh_loss(report: dict, sessions: dict[str, dict]) -> bool:
+    """Tell whether more is lost of a log than an earlier run said; note it as said."""
+    lost = sum(report["skipped"].values())
+    entry = sessions.get(report["session"], {})
+    before = entry.get("lost") or 0
+    if lost and report["session"]:
+        sessions[report["session"]] = {"last": -1, "marks": [], **entry, "lost": lost}
+    return lost > before or bool(report["damaged"] or report["unread"])
+
+
 def _each(mem: Any, args: argparse.Namespace, reports: list[dict]) -> int:
     """Digest log after log; one that cannot be read costs that log, and the exit code."""
-    from hermes_lite import DamagedData, HermesError
+    from hermes_lite import DamagedData, HermesError, MissingPackage
     sessions, code = _known(mem.state("sediment")), 0
     state = {"version": 1, "sessions": sessions}
     save = (lambda: mem.save_state("sediment", state)) if args.apply else None
@@ -502,15 +587,21 @@ def _each(mem: Any, args: argparse.Namespace, reports: list[dict]) -> int:
         try:
             report = sediment(mem, path, sessions, save=save, max_chars=args.max_chars,
                               max_facts=args.max_facts, verified=args.verified, agent=args.agent)
-        except (DamagedData, OSError) as error:
-            if isinstance(error, HermesError) and not isinstance(error, DamagedData):
+        except (DamagedData, MissingPackage, OSError) as error:
+            if isinstance(error, HermesError) and not isinstance(
+                    error, (DamagedData, MissingPackage)):
                 raise
-            _say(error)
+            _say(f"{path}: {error}" if isinstance(error, MissingPackage) else error)
             report = {"path": str(path), "error": str(error)}
             code = code or getattr(error, "exit_code", 1)
         else:
+            is_lost = _is_fresh_loss(report, sessions)
+            if report["damaged"]:
+                code = code or DamagedData.exit_code
             if report["messages"] or not args.apply or sys.stdout.isatty():
                 _show(report, args.json)            # cron sends mail for every line
+            elif is_lost:
+                _say_lost(report)
         reports.append(report)
     if save and sessions != _known(mem.state("sediment")):
         save()      # what was known from a parent or a copy

@@ -436,7 +436,8 @@ class Digest(_Record):
     """What a digest found, and what became of it; `results` is empty for a preview.
 
     `refused` pairs a fact's text with the rule that kept it out; `usage` is the model's own
-    count of tokens, None when no model was asked.
+    count of tokens, None when no model was asked. `more`: the text holds more facts than were
+    asked for, and those are left out.
     """
     facts: tuple[Fact, ...]
     results: tuple[Remembered, ...] = ()
@@ -444,6 +445,13 @@ class Digest(_Record):
     applied: bool = False
     degraded: str | None = None
     usage: Mapping[str, object] | None = None
+    more: bool = False
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences that a person should read."""
+        return (f"the text holds more than these {len(self.facts)} facts; digest it again with a "
+                "larger --max",) if self.more else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -7439,6 +7447,60 @@ def _rules(table: str) -> list[list[str]]:
     return [line.split(None, 1) for line in re.sub(r"\n +", "", table).splitlines() if line]
 
 
+def add_usage(before: dict[str, Any] | None, more: object) -> dict[str, Any] | None:
+    """Return the sum of two token counts of a model; None where there is neither."""
+    if not isinstance(more, dict):
+        return before
+    known = before or {}
+    return {**known, **{name: value + known.get(name, 0) if type(value) is int else value
+                        for name, value in more.items()}}
+
+
+_PIECE_CHARS = 32_000     # of a text in one request to a model
+
+
+def digest_pieces(text: str, size: int) -> Iterator[str]:
+    """Cut a long conversation into texts of about *size* characters that can be read alone.
+
+    Best before somebody speaks, else after a blank line, a line or a blank. A piece that begins
+    inside what the assistant says, or inside code, says so in lines of its own.
+    """
+    start, before = 0, ""
+    while len(text) - start > size:
+        end = _piece_end(text, start + size // 2, start + size)
+        piece = before + text[start:end]
+        yield piece
+        start, before = end, _still_open(piece)
+    yield before + text[start:]
+
+
+def _piece_end(text: str, low: int, high: int) -> int:
+    """Return the best place to cut between two places."""
+    spoken = None
+    speaker = r"\n(?=[ \t]*(?:用户|user|human|我|助手|assistant|ai|bot)\s{0,3}[:：])"
+    for spoken in _digest_rule(speaker).finditer(text, low, high):
+        pass                                       # the last of them
+    if spoken:
+        return spoken.end()
+    for border in ("\n\n", "\n", "。", " "):
+        at = text.rfind(border, low, high)
+        if at >= 0:
+            return at + len(border)
+    return high
+
+
+def _still_open(piece: str) -> str:
+    """Return the lines that tell who speaks, and whether in code, at the end of a piece."""
+    speaker, in_code = "", False
+    for line in piece.split("\n"):
+        found = _digest_rule(_SPEAKER).match(line)
+        if found:
+            speaker, in_code, line = "" if found[1] else "助手:\n", False, line[found.end():]
+        if line.lstrip().startswith(("```", "~~~")):
+            in_code = not in_code
+    return speaker + ("```\n" if in_code else "")
+
+
 class RuleDigester:
     """Facts by pattern, in Chinese, English and a little German; needs no model.
 
@@ -7447,6 +7509,7 @@ class RuleDigester:
     than invents one: questions, suppositions, code, headings and quotations give nothing, and
     the assistant is believed only where it states what was decided together.
     """
+    piece_chars = 500_000
 
     def digest(self, text: str, max_facts: int = 10) -> list[Fact]:
         """Return at most *max_facts* facts as "label: value"; linear in the length of *text*."""
@@ -7465,7 +7528,7 @@ def _turns(text: str) -> Iterator[tuple[str, bool]]:
     """Yield (sentence, said by the user) of a conversation, leaving code and mark-up out."""
     text = re.sub(r"(?<=[a-z,]) ?\n(?=[a-z])", " ", text)       # hard-wrapped prose
     is_user, in_code = True, False
-    for line in text.splitlines():
+    for line in re.split(r"[\r\n]+", text):
         speaker = _digest_rule(_SPEAKER).match(line)
         if speaker:
             is_user, in_code, line = bool(speaker[1]), False, line[speaker.end():]
@@ -7565,10 +7628,7 @@ class LLMDigester:
         return content.strip() if isinstance(content, str) else ""
 
     def _count(self, usage: Any) -> None:
-        if isinstance(usage, dict):
-            before = self.last_usage or {}
-            self.last_usage = {k: v + before.get(k, 0) if type(v) is int else v
-                               for k, v in usage.items()}
+        self.last_usage = add_usage(self.last_usage, usage)
 
 
 def _facts(content: str) -> list[Fact]:
@@ -7891,12 +7951,15 @@ class HermesLite:
                  verified: bool = False, source: str | None = None, tags: Iterable[str] = (),
                  agent: str | None = None, expires_at: str | None = None,
                  meta: Mapping[str, object] | None = None, position: str | None = None,
-                 deliberate: bool = True) -> Remembered:
+                 deliberate: bool = True,
+                 created_at: str | datetime | None = None) -> Remembered:
         """Keep *text*: redact, gate, deduplicate, detect conflicts, store, index.
 
         A near-duplicate (similarity >= 0.85, no fact differs) is merged into the older memory of
         the same *agent*, tags united; two agents that say the same keep a memory each.
         *position* ("first" or "last" in the conversation) is for systems: salience counts it.
+        *created_at* is when it was said, where that is not now; how long it stays is counted from
+        now all the same (`stored_at` in its meta).
         Conflicts are reported, never resolved. What was forgotten is Refused unless
         *deliberate*, that is, unless a person asks for it again. UsageError for a blank text,
         an unknown category or an importance outside 1 to 10; Refused for a text above
@@ -7904,7 +7967,8 @@ class HermesLite:
         """
         draft = self._redacted(Draft(text, category, importance, bool(verified), source, (),
                                      cut_tags(tags), agent, expires_at,
-                                     {} if meta is None else meta, deliberate, position))
+                                     {} if meta is None else meta, deliberate, position,
+                                     self._said_at(created_at)))
         draft = self._gated(draft)
         with self._mutex, self.store.transaction():
             warnings = self._ask_tombstones(draft)
@@ -7918,6 +7982,16 @@ class HermesLite:
         warnings += self._after_write([memory]) if alone else ()
         return Remembered(memory.id, twin is None, memory.room, draft.redacted, conflicts,
                           warnings)
+
+    def _said_at(self, created_at: object) -> str | None:
+        """Return the time at which a text was said in the form of records."""
+        if created_at is None:
+            return None
+        moment = parse_time(created_at, zone=self.config.zone)
+        if moment is None or moment > self._clock():
+            raise UsageError(f"created_at is {self._quoted(created_at)}; give a time that is past,"
+                             " such as 2026-08-17T09:30:00+02:00")
+        return iso(moment)
 
     def _redacted(self, raw: Draft) -> Draft:
         """Check and redact every field that a caller can fill."""
@@ -8179,12 +8253,13 @@ class HermesLite:
 
     def _fresh(self, draft: Draft) -> Memory:
         now = self._clock()
+        meta = {**draft.meta, "stored_at": iso(now)} if draft.created_at else draft.meta
         return Memory(
             id=new_id(now, self.store.is_taken), content=draft.content, category=draft.category,
             room=self.config.room_of(draft.category), importance=draft.importance,
-            execution_verified=draft.verified, source=draft.source, created_at=iso(now),
-            redacted=draft.redacted, tags=draft.tags, agent=draft.agent,
-            expires_at=draft.expires_at, meta=draft.meta)
+            execution_verified=draft.verified, source=draft.source,
+            created_at=draft.created_at or iso(now), redacted=draft.redacted, tags=draft.tags,
+            agent=draft.agent, expires_at=draft.expires_at, meta=meta)
 
     def _after_write(self, memories: Sequence[Memory]) -> tuple[str, ...]:
         """Tell the systems, outside every lock; what fails is said. Vectors are made later."""
@@ -8672,7 +8747,9 @@ class HermesLite:
         rules = self.config["pruning"]
         if memory.importance >= rules["critical_importance"] or memory.meta.get("pinned"):
             return None
-        age = (now - parse_time(memory.created_at)) / timedelta(days=1)
+        since = max(filter(None, map(parse_time, (memory.created_at,
+                                                  memory.meta.get("stored_at")))))
+        age = (now - since) / timedelta(days=1)
         limit = self.config.rooms.get(memory.room, rules["default_retention_days"])
         ends = end_of(memory.expires_at, zone=self.config.zone)
         if ends is not None and ends < now:
@@ -8807,27 +8884,50 @@ class HermesLite:
     def digest(self, text: str, *, apply: bool = False, max_facts: int | None = None,
                verified: bool = False, source: str | None = None,
                agent: str | None = None) -> Digest:
-        """Find what is worth keeping in *text*; with *apply*, remember each of it.
+        """Find what is worth keeping in *text*; with *apply*, remember each of it (`keep_facts`).
 
-        The facts take the whole write path, the first and the last with that as `position`. What
-        was forgotten or refused is named in `refused`; nothing is sent to a model unless
-        digest.backend and a key say so.
+        A long text is read in pieces, and only until there is one fact more than *max_facts*
+        (default: digest.max_facts): `more` then says that some are left out. Nothing is sent to a
+        model unless digest.backend and a key say so.
         """
         if not isinstance(text, str) or not text.strip():
             raise UsageError("there is no text to digest; give at least one sentence")
         most = self.config["digest"]["max_facts"] if max_facts is None else max_facts
         if type(most) is not int or most < 1:
             raise UsageError(f"max_facts is {self._quoted(most)}; give a whole number from 1 up")
-        digester = self._get_digester()
-        facts = tuple(replace(fact, content=self._clean(fact.content))
-                      for fact in digester.digest(self._clean(text), max_facts=most))
-        found = Digest(facts, applied=apply, degraded=getattr(digester, "degraded", None),
-                       usage=getattr(digester, "last_usage", None))
-        return self._apply_digest(found, verified=verified, source=source, agent=agent) if (
-            apply and facts) else found
+        found = self._digested(text, most)
+        return self.keep_facts(found, verified=verified, source=source, agent=agent) if (
+            apply) else found
 
-    def _apply_digest(self, found: Digest, **more: Any) -> Digest:
+    def _digested(self, text: str, most: int) -> Digest:
+        """Gather the facts of a text piece by piece; one above *most* says that there are more."""
+        digester = self._get_digester()
+        facts: dict[str, Fact] = {}
+        degraded, usage, done = None, None, 0
+        for piece in digest_pieces(text, getattr(digester, "piece_chars", _PIECE_CHARS)):
+            for fact in digester.digest(self._clean(piece), max_facts=most + 1 - len(facts)):
+                clean = replace(fact, content=self._clean(fact.content))
+                facts.setdefault(normalise(clean.content), clean)
+            degraded = degraded or getattr(digester, "degraded", None)
+            usage = add_usage(usage, getattr(digester, "last_usage", None))
+            done += len(piece)
+            if self.store.progress and done < len(text):
+                self.store.progress("digesting characters", done, len(text))
+            if len(facts) > most:
+                break
+        return Digest(tuple(islice(facts.values(), most)), degraded=degraded, usage=usage,
+                      more=len(facts) > most)
+
+    def keep_facts(self, found: Digest, **more: Any) -> Digest:
+        """Remember each fact of a digest and return it with what became of each.
+
+        *more* goes to `remember`: verified, source, agent, created_at. The facts take the whole
+        write path, the first and the last with that as `position`; what was forgotten or refused
+        is named in `refused`.
+        """
         results, refused, last = [], [], len(found.facts)
+        if not found.facts:
+            return replace(found, applied=True)
         with self.batch():
             for number, fact in enumerate(found.facts, 1):
                 position = {last: "last", 1: "first"}.get(number)
@@ -8837,7 +8937,7 @@ class HermesLite:
                         position=position, deliberate=False, **more))
                 except Refused as reason:
                     refused.append((fact.content, reason.reason_code))
-        return replace(found, results=tuple(results), refused=tuple(refused))
+        return replace(found, applied=True, results=tuple(results), refused=tuple(refused))
 
     def _get_digester(self) -> Digester:
         if self._digester is None:

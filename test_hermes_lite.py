@@ -5791,6 +5791,62 @@ class Digesting(Case):
         self.assertEqual(len(memory.list()), 2)
         self.assertEqual(len(memory.digest(self.TEXT, max_facts=1).facts), 1)
 
+    def test_facts_beyond_the_most_are_said_and_a_larger_most_brings_them(self):
+        memory = self.open()
+        text = "\n".join(f"用户: We decided to use tool{n}{chr(97 + n)} for job {n}." for n in range(20))
+        done = memory.digest(text, apply=True)
+        self.assertEqual((len(done.results), done.more), (10, True))
+        self.assertEqual((dict(done)["more"], memory.digest(text, max_facts=20).more), (True, False))
+        self.assertIn("more than these 10 facts; digest it again with a larger --max",
+                      call("--root", self.root, "digest", text).err)
+        self.assertEqual(call("--root", self.root, "digest", text, "--max", 20).err, "")
+        self.assertEqual(len(memory.keep_facts(memory.digest(text, max_facts=99)).results), 20)
+        self.assertEqual(len(memory.list()), 20)
+
+    def test_a_long_text_is_read_in_pieces_and_only_until_there_is_enough(self):
+        class Counting(h.RuleDigester):
+            piece_chars, read = 2_000, 0
+
+            def digest(self, text, max_facts=10):
+                self.read += len(text)
+                return super().digest(text, max_facts)
+
+        talk = "".join(f"用户: We decided to use tool{n}{chr(97 + n % 26)} for job {n}.\n助手: Let us see.\n"
+                       for n in range(200))
+        code = "```\n" + "We decided to use x.\n\n" * 300 + "```\n"
+        says = "助手: Fine.\n" + "I prefer tea over coffee.\n\n" * 200
+        for text, count in ((talk, 200), (code, 0), (says, 0), ("x" * 9_000, 0), (talk + says, 200)):
+            pieces = [*h.digest_pieces(text, 2_000)]
+            self.assertLess(max(map(len, pieces)), 2_100)
+            self.assertGreaterEqual(len(pieces), 3)
+            found = self.open(digester=Counting()).digest(text, max_facts=999)
+            self.assertEqual((len(found.facts), found.more), (count, False))
+            self.assertEqual(found.facts, tuple(h.RuleDigester().digest(text, 999)))
+        reader = Counting()
+        self.assertTrue(self.open(digester=reader).digest(talk).more)
+        self.assertLess(reader.read, 2_100)
+
+    def test_a_line_end_of_unicode_cuts_no_fact(self):
+        for mark in "\u2028\u2029\x85\x0b\x0c\x1c\x1d\x1e":
+            found = self.open().digest(f"We decided to use{mark}PostgreSQL 16 for billing.")
+            self.assertEqual([fact.content for fact in found.facts],
+                             ["decision: use PostgreSQL 16 for billing"], ascii(mark))
+
+    def test_what_was_said_long_ago_keeps_its_day_and_stays_as_long_as_anything_new(self):
+        memory = self.open()
+        found = memory.digest("We decided to use PostgreSQL 16.")
+        made = memory.get(memory.keep_facts(
+            found, created_at="2023-05-01T10:00:00+02:00").results[0].id)
+        self.assertEqual((made.created_at, made.meta),
+                         ("2023-05-01T08:00:00+00:00", {"stored_at": h.iso(NOON)}))
+        self.assertTrue(made.id.startswith("mem_20260817_"))
+        self.assertEqual(memory.prune(dry_run=True).expired, ())
+        self.now += timedelta(days=7, hours=1)
+        self.assertEqual(memory.prune(dry_run=True).reasons, {"unverified for 7 days": 1})
+        for wrong in ("soon", "2027-01-01", "", True):
+            with self.assertRaisesRegex(UsageError, "give a time that is past"):
+                memory.remember(NOTES[0], created_at=wrong)
+
     def test_one_forgotten_fact_does_not_stop_the_others(self):
         memory = self.open()
         first, _ = memory.digest(self.TEXT, apply=True).results

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from types import SimpleNamespace
 from unittest import mock
@@ -29,6 +30,7 @@ class Store:
 
     def __init__(self):
         self.texts, self.sources, self.notes, self.held, self.saves = [], [], [], {}, 0
+        self.times = []
         self.dies_after = None
 
     def __enter__(self):
@@ -50,19 +52,23 @@ class Store:
         self.saves += 1
         self.held[name] = json.loads(json.dumps(value))
 
-    def digest(self, text, *, apply, max_facts, source, verified, agent):
-        facts = [line[4:] for line in text.split("\n") if "fact" in line][:max_facts]
-        results = []
-        if apply:
-            self.texts.append(text)
-            self.sources.append(source)
-            for fact in facts:
-                results.append({"id": fact, "created": fact not in self.notes})
-                self.notes += [fact] if fact not in self.notes else []
-            if self.dies_after is not None and len(self.texts) > self.dies_after:
-                raise Killed
-        facts = [{"content": fact, "category": "general", "importance": 5} for fact in facts]
-        return SimpleNamespace(facts=facts, results=results, degraded=None)
+    def digest(self, text, *, max_facts):
+        facts = [line[4:] for line in text.split("\n") if "fact" in line]
+        rows = [{"content": fact, "category": "general", "importance": 5} for fact in facts]
+        return SimpleNamespace(facts=rows[:max_facts], results=[], degraded=None, refused=(),
+                               more=len(rows) > max_facts, text=text)
+
+    def keep_facts(self, found, *, source, verified, agent, created_at):
+        self.texts.append(found.text)
+        self.sources.append(source)
+        self.times.append(created_at)
+        for row in found.facts:
+            fact = row["content"]
+            found.results.append({"id": fact, "created": fact not in self.notes})
+            self.notes += [fact] if fact not in self.notes else []
+        if self.dies_after is not None and len(self.texts) > self.dies_after:
+            raise Killed
+        return found
 
 
 def line(event):
@@ -245,6 +251,27 @@ class Compressed(Logs):
                 self.assertEqual([message.text for message in session.messages], ["a"])
                 self.assertTrue(session.torn)
 
+    def test_a_damaged_frame_is_said_and_is_13_and_what_comes_before_is_taken(self):
+        start = b"".join(map(frame, [header(), user(1, "fact a")]))
+        for _ in self.with_each_reader():
+            self.store = Store()
+            for number, bad in enumerate((b"no frame at all, and long", b"\xff" * 40)):
+                log = self.log(start + bad, name=f"{number}.zstd")
+                code, _, err = self.apply(log)
+                self.assertEqual((code, self.store.notes), (13, ["fact a"]))
+                self.assertIn("it is damaged", err)
+            code, _, err = self.apply(self.log(frame(b"x")[:4] + b"\xff" * 40, name="x.zstd"))
+            self.assertEqual((code, len(err.splitlines())), (13, 1))
+
+    def test_without_a_decompressor_one_log_costs_only_itself(self):
+        plain = self.log(header(), user(1, "fact a"))
+        packed = self.log(frame(header()), name="b.zstd")
+        with (mock.patch.object(au.shutil, "which", lambda name: None),
+              mock.patch.object(au.importlib, "import_module", side_effect=ImportError)):
+            code, _, err = self.apply(packed, plain)
+        self.assertEqual((code, self.store.notes), (1, ["fact a"]))
+        self.assertIn("b.zstd", err)
+
     def test_without_a_decompressor_the_remedies_are_named(self):
         path = self.log(frame(header()))
         with (mock.patch.object(au.shutil, "which", lambda name: None),
@@ -390,6 +417,31 @@ class TakenOnce(Logs):
         self.apply(self.log(header("s8"), user(1, "fact one"), name="c"))   # said again
         self.assertEqual(self.store.texts[1:], ["用户: fact nine", "用户: fact one"])
 
+    def test_every_fact_is_taken_however_many_are_asked_for_at_once(self):
+        facts = [f"fact {number}" for number in range(20)]
+        log = self.log(header(), user(1, "\n".join(facts)), *(
+            user(number, f"fact of its own {number}") for number in range(2, 32)))
+        code, out, _ = self.run_main("--session", log, "--apply", "--max-facts", "3")
+        self.assertEqual((code, len(self.store.notes)), (0, 50))
+        self.assertIn("facts 50, stored 50, known 0", out)
+
+    def test_a_memory_has_the_time_of_its_session(self):
+        hour = 3_600_000
+        log = self.log(header(createdAt=1_700_000_000_000),
+                       user(1, "fact one", time=1_700_000_000_000),
+                       user(2, "fact two", time=1_700_000_000_000 + hour),
+                       user(3, "fact three", time=1_700_000_000_000 + 30 * hour),
+                       user(4, "fact four", time=None))
+        self.apply(log)
+        self.assertEqual(self.store.times, ["2023-11-14T23:13:20+00:00",
+                                            "2023-11-16T04:13:20+00:00"])
+        self.apply(self.log(header("s2", createdAt=None), line(
+            {"type": "user/message", "data": {"content": "fact five"}}), name="b.jsonl"))
+        self.assertIsNone(self.store.times[-1])
+        self.apply(self.log(header("s3"), user(1, "fact six", time=99_000_000_000_000),
+                            name="c.jsonl"))
+        self.assertIsNone(self.store.times[-1], "a clock that is wrong")
+
     def test_a_kill_after_storing_repeats_one_piece_and_doubles_nothing(self):
         rows = [user(seq, f"fact {seq} " + "x" * 80) for seq in range(6)]
         path = self.log(header(), *rows)
@@ -487,6 +539,30 @@ class Choosing(Logs):
             code, out, _ = self.apply(path)
             self.assertEqual((code, self.store.texts, out), (0, [], ""))
 
+    def test_what_cannot_be_read_is_said_where_nothing_was_new_too(self):
+        foreign = self.log(line({"type": "user", "message": {"content": "fact"}}), name="f")
+        code, _, err = self.apply(foreign)
+        self.assertEqual((code, err.count("\n")), (13, 1))
+        self.assertIn("no line of it is an event of DSH", err)
+        lost = self.log(header(), b"{broken\n", b"broken}\n", name="l")
+        self.assertIn("2 lines lost, unreadable", self.apply(lost)[2])
+        self.assertEqual(self.apply(lost)[2], "", "it was said")
+        lost = self.log(header(), b"{broken\n", b"broken}\n", b"more\n", name="l")
+        self.assertIn("3 lines lost", self.apply(lost)[2])
+        cut = self.log(frame(header())[:30], name="c")
+        code, out, err = self.apply(cut)
+        self.assertEqual((code, out), (0, ""))
+        self.assertIn("nothing of it can be read yet", err)
+
+    def test_a_newer_log_that_latest_cannot_read_is_named(self):
+        self.put("w/a/session.jsonl", header("a"), user(50, "fact a"))
+        self.put("w/b/session.jsonl", b"\xff\xff\n", at=2 ** 32)
+        self.put("w/c/session.jsonl", b"\xff\xff\n", at=1000)
+        code, out, err = self.run_main("--latest", "--apply")
+        self.assertEqual((code, self.store.notes), (0, ["fact a"]))
+        self.assertIn("w/b/session.jsonl is newer", err)
+        self.assertNotIn("w/c", err)
+
     def test_another_run_at_work_is_0_and_one_line(self):
         self.store.busy = True
         code, out, err = self.apply(self.log(*TakenOnce.BASE))
@@ -554,6 +630,10 @@ class RealCore(unittest.TestCase):
         with open(self.log, "ab") as log:
             log.write(frame(user(4, "Remember that the staging port is 8081")))
         self.assertEqual([result["created"] for result in self.sediment()], [True])
+        taken_on = {row["created_at"] for row in json.loads(self.run_it(
+            "hermes_lite.py", "list", "--json"))}
+        self.assertEqual({when[:10] for when in taken_on}, {time.strftime(
+            "%Y-%m-%d", time.gmtime(min(1795990400, time.time())))})
         for path in self.home.glob("data/**/*"):
             self.assertFalse(path.is_file() and secret.encode() in path.read_bytes(), path)
 
