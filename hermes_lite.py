@@ -49,6 +49,7 @@ from __future__ import annotations
 
 import base64
 import bisect
+import builtins
 import contextlib
 import contextvars
 import errno
@@ -249,12 +250,12 @@ class _Record:
     def __contains__(self, key: object) -> bool:
         return key in self.entry() or self._is_property(key)
 
-    def __getitem__(self, key: str) -> object:
+    def __getitem__(self, key: str) -> Any:
         if self._is_property(key):
             return plain(getattr(self, key))
         return plain(self.entry()[key])
 
-    def get(self, key: str, default: object = None) -> object:
+    def get(self, key: str, default: object = None) -> Any:
         return self[key] if key in self else default
 
     def _is_property(self, key: object) -> bool:
@@ -309,7 +310,8 @@ class Memory(_Record):
             raise ValueError("id is missing or not a safe name")
         if not isinstance(entry.get("content"), str):
             raise ValueError("content is missing")
-        known = {k: v for k, v in entry.items() if k in _SCHEMA or k in _OPTIONAL}
+        known: dict[str, Any] = {k: v for k, v in entry.items()
+                                 if k in _SCHEMA or k in _OPTIONAL}
         for name in ("redacted", "tags"):
             if not isinstance(known.get(name) or (), (list, tuple)):
                 raise ValueError(f"{name} is not a list")
@@ -631,7 +633,7 @@ BASE_PATTERNS = (
 
 # Every setting and its default; config.yaml holds the same with comments, and a test keeps
 # the two equal. A type here is the type there; None stands for "a string, or left out".
-DEFAULTS: dict[str, dict[str, object]] = {
+DEFAULTS: dict[str, dict[str, Any]] = {
     "rooms": {"prefs": 365, "decisions": 730, "configs": 365, "projects": 545, "events": 90},
     "category_mapping": {
         "preference": "prefs", "decision": "decisions", "config": "configs",
@@ -691,7 +693,7 @@ class Config:
         self._environ = dict(os.environ if environ is None else environ)
         self.notices = list(notices)
 
-    def __getitem__(self, section: str) -> dict[str, object]:
+    def __getitem__(self, section: str) -> dict[str, Any]:
         return self._values[section]
 
     def env(self, name: str) -> str:
@@ -834,7 +836,7 @@ def _key_lines(node: object, keys: tuple[str, ...] = ()) -> Iterator[tuple[tuple
         yield from _key_lines(value, here)
 
 
-def _check_config(values: object, where: Callable[..., str]) -> dict[str, dict[str, object]]:
+def _check_config(values: object, where: Callable[..., str]) -> dict[str, dict[str, Any]]:
     """Hold what was parsed against DEFAULTS; return it, or raise with the place."""
     if not isinstance(values, dict):
         raise ConfigError(f"{where()}: this is not a list of sections such as 'rooms:'")
@@ -5258,7 +5260,7 @@ class VectorCache:
         """Return the size of what is not in the block."""
         return sum(4 * len(vector) for vector in self._vectors.values())
 
-    def take(self, other: "VectorCache", names: Iterable[str]) -> None:
+    def take(self, other: VectorCache, names: Iterable[str]) -> None:
         """Copy those of *names* that *other* has."""
         for name in names:
             if other.get(name) is not None:
@@ -5790,7 +5792,7 @@ class GraphStore:
     """
 
     def __init__(self) -> None:
-        self.entities: dict[str, dict[str, object]] = {}
+        self.entities: dict[str, dict[str, Any]] = {}
         self._names: dict[str, list[str]] = {}
 
     def add(self, memory_id: str, text: str) -> None:
@@ -7707,9 +7709,9 @@ class Operation:
     """
     name: str
     help: str
-    handler: Callable[..., object]
+    handler: Callable[..., Any]
     params: tuple[Param, ...] = ()
-    show: Callable[[object], Iterable[str]] | None = None
+    show: Callable[[Any], Iterable[str]] | None = None
     writes: bool = False
     destructive: bool = False
     open: Callable[..., HermesLite] | None = None
@@ -8124,7 +8126,7 @@ class HermesLite:
             own.append(regex.pattern if regex.groups else f"({regex.pattern})")
         return tuple(own)
 
-    def _filters(self, action: str) -> list[tuple[re.Pattern[str], str]]:
+    def _filters(self, action: str) -> builtins.list[tuple[re.Pattern[str], str]]:
         """Return (regex, tag) of the content filters with this action."""
         return [(re.compile(each["regex"], re.IGNORECASE), each.get("tag", ""))
                 for each in self.config["security"]["content_filters"]
@@ -8142,7 +8144,7 @@ class HermesLite:
                 raise Refused("a content filter blocks this text and it is not stored; change "
                               "the text, or security.content_filters", "content_filter")
 
-    def _filter_tags(self, text: str) -> list[str]:
+    def _filter_tags(self, text: str) -> builtins.list[str]:
         return [tag for regex, tag in self._filters("tag") if regex.search(text)]
 
     def redact(self, text: str) -> tuple[str, tuple[str, ...]]:
@@ -8356,7 +8358,8 @@ class HermesLite:
         degraded: list[str] = []
         return self._answer("", self._weighed("", hits, degraded)[:k], degraded)
 
-    def _weighed(self, query: str, hits: list[Hit], degraded: list[str]) -> list[Hit]:
+    def _weighed(self, query: str, hits: builtins.list[Hit],
+                 degraded: builtins.list[str]) -> builtins.list[Hit]:
         for system in self._with("weigh"):
             try:
                 hits = list(system.weigh(hits, query))
@@ -8442,7 +8445,7 @@ class HermesLite:
         return passes
 
     def _arms(self, query: str, depth: int, accept: Callable[[str], bool] | None,
-              degraded: list[str]) -> dict[str, list[tuple[str, float]]]:
+              degraded: builtins.list[str]) -> dict[str, builtins.list[tuple[str, float]]]:
         """Ask the keyword index and every system's arm; one that fails is named, not fatal."""
         arms = {"keywords": self.store.search_words(query, depth, accept=accept)}
         for system in self._with("arm"):
@@ -8453,7 +8456,8 @@ class HermesLite:
                 degraded.append(f"{system.name}: {type(problem).__name__}")
         return arms
 
-    def _reranked(self, query: str, hits: list[Hit], k: int, degraded: list[str]) -> list[Hit]:
+    def _reranked(self, query: str, hits: builtins.list[Hit], k: int,
+                  degraded: builtins.list[str]) -> builtins.list[Hit]:
         """Let the reranker order the first 20; without one, or when it fails, keep the order."""
         reranker = self._get_reranker()
         if reranker is None or len(hits) < 2:
@@ -8471,7 +8475,7 @@ class HermesLite:
         return [replace(hit, why={**hit.why, "rerank": round(score, 6)})
                 for score, hit in ranked] + tail
 
-    def _answer(self, query: str, hits: list[Hit], degraded: list[str]) -> Hits:
+    def _answer(self, query: str, hits: builtins.list[Hit], degraded: builtins.list[str]) -> Hits:
         """Count the accesses without making the reader wait for a writer or a disk."""
         hits = self._outgoing_hits(hits)
         self.tell("recall", [hit.id for hit in hits], query=query)
@@ -8480,7 +8484,7 @@ class HermesLite:
             self._write_touched()
             return Hits(hits, degraded + self.take_notices())
 
-    def _outgoing_hits(self, hits: Sequence[Hit]) -> list[Hit]:
+    def _outgoing_hits(self, hits: Sequence[Hit]) -> builtins.list[Hit]:
         return [replace(hit, memory=self.outgoing(hit.memory)) for hit in hits]
 
     def _write_touched(self, patience: float = 0.02) -> None:
@@ -8510,7 +8514,7 @@ class HermesLite:
                 self.breaker.reset()
         return self._vectorizer
 
-    def _query_vector(self, query: str, degraded: list[str]) -> tuple[Vectorizer, Vector]:
+    def _query_vector(self, query: str, degraded: builtins.list[str]) -> tuple[Vectorizer, Vector]:
         """Embed the query by the chosen backend, or locally when that is off or fails."""
         def ask(backend: Vectorizer) -> Vector:
             vector = backend.embed_query(query)
@@ -8522,7 +8526,7 @@ class HermesLite:
             return self._local, self._local.embed_query(query)
         return self.vectorizer, vector
 
-    def _waiting(self) -> list[str]:
+    def _waiting(self) -> builtins.list[str]:
         """Say how many memories have no vector yet, and see to it that they get one."""
         if self.vectorizer.name == "local":
             return []
@@ -8533,7 +8537,7 @@ class HermesLite:
         return [f"vectors: {count} of {len(self.store)} memories wait for theirs and are found "
                 "by words alone; `reindex` makes them now"] if count else []
 
-    def embed_pending(self, *, seconds: float = math.inf) -> list[str]:
+    def embed_pending(self, *, seconds: float = math.inf) -> builtins.list[str]:
         """Make the vectors that are missing, here and now; return what failed.
 
         New memories are embedded while nobody asks anything, so this is for who cannot wait
@@ -8547,7 +8551,7 @@ class HermesLite:
         return self._embed(lambda: False, seconds, self.store.progress)
 
     def _embed(self, stopped: Callable[[], bool], seconds: float,
-               progress: Callable[[str, int, int], None] | None = None) -> list[str]:
+               progress: Callable[[str, int, int], None] | None = None) -> builtins.list[str]:
         """Embed batch after batch until none is missing; no lock is held meanwhile."""
         degraded: list[str] = []
         end, done, before = time.monotonic() + seconds, 0, None
@@ -8580,7 +8584,7 @@ class HermesLite:
             return {i: self.store.get(i).content for i in batch}, len(missing)
 
     def _embedded(self, texts: Mapping[str, str],
-                  degraded: list[str]) -> dict[str, list[Vector]] | None:
+                  degraded: builtins.list[str]) -> dict[str, builtins.list[Vector]] | None:
         """Return the vectors of each text, one a piece; None when the backend failed."""
         most = self.config["vectors"]["piece_chars"] or getattr(self.vectorizer, "piece_chars", 0)
         pieces = {i: split_text(text, most) for i, text in texts.items()}
@@ -8600,7 +8604,7 @@ class HermesLite:
         left = iter(vectors)
         return {i: list(islice(left, len(parts))) for i, parts in pieces.items()}
 
-    def _remotely(self, call: Callable[[Vectorizer], T], degraded: list[str]) -> T | None:
+    def _remotely(self, call: Callable[[Vectorizer], T], degraded: builtins.list[str]) -> T | None:
         """Run one call of a remote backend behind the circuit breaker; None when it is off.
 
         Inside a batch, which holds the store's lock, nothing is sent.
@@ -8784,7 +8788,7 @@ class HermesLite:
 
     def list(self, *, room: str | None = None, category: str | None = None,
              since: str | None = None, unverified: bool = False, tags: Iterable[str] = (),
-             agent: str | None = None, limit: int | None = None) -> list[Memory]:
+             agent: str | None = None, limit: int | None = None) -> builtins.list[Memory]:
         """Return memories, newest first, that pass every filter given."""
         rows = self._passing(room=room, category=category, since=since, unverified=unverified,
                              tags=tags, agent=agent, limit=limit)
@@ -8793,7 +8797,7 @@ class HermesLite:
 
     def _passing(self, *, room: str | None = None, category: str | None = None,
                  since: str | None = None, unverified: bool = False, tags: Iterable[str] = (),
-                 agent: str | None = None, limit: int | None = None) -> list[Memory]:
+                 agent: str | None = None, limit: int | None = None) -> builtins.list[Memory]:
         """`list` for commands that tell the observers by their own name."""
         wanted = tag_forms(tags)
         room = self._room(room)
@@ -8815,12 +8819,12 @@ class HermesLite:
         rows.sort(key=lambda m: (parse_time(m.created_at) or oldest, m.id), reverse=True)
         return [self.outgoing(memory) for memory in rows[:limit]]
 
-    def rooms(self) -> list[Room]:
+    def rooms(self) -> builtins.list[Room]:
         """Return every room with its retention and the number of memories in it."""
         with self._mutex:
             self.store.refresh()
             counts = Counter(memory.room for memory in self.store)
-        categories: dict[str, list[str]] = {}
+        categories: dict[str, builtins.list[str]] = {}
         for category, room in self.config["category_mapping"].items():
             categories.setdefault(room, []).append(category)
         looks = {name: value if isinstance(value, dict) else {}
@@ -8844,7 +8848,7 @@ class HermesLite:
                 "bytes": self.store.sizes(), "encrypted": self.store.cipher is not None}
 
     def graph(self, entity: str | None = None, *, top: int = 20,
-              rebuild: bool = False) -> list[dict[str, object]]:
+              rebuild: bool = False) -> builtins.list[dict[str, object]]:
         """Return the most mentioned entities, or the memories that mention *entity*."""
         if type(top) is not int or top < 1:
             raise UsageError(f"top is {self._quoted(top)}; give a whole number from 1 up")
@@ -9001,7 +9005,7 @@ class HermesLite:
     # -- systems ------------------------------------------------------------
 
     @contextlib.contextmanager
-    def acting(self, surface: str, *, agent: str | None = None) -> Iterator[list[str]]:
+    def acting(self, surface: str, *, agent: str | None = None) -> Iterator[builtins.list[str]]:
         """Name the surface and the agent behind what the block does; yield what was told."""
         told: list[str] = []
         mark = _ACTING.set((surface, agent, told))
@@ -9020,10 +9024,10 @@ class HermesLite:
             self.notices += self._call("observe", Event(what, tuple(ids), surface, doer or agent,
                                                         query, why))
 
-    def _with(self, method: str) -> list[object]:
+    def _with(self, method: str) -> builtins.list[Any]:
         return [system for system in self.systems if hasattr(system, method)]
 
-    def _call(self, method: str, *arguments: object) -> list[str]:
+    def _call(self, method: str, *arguments: object) -> builtins.list[str]:
         """Tell every system; a failure becomes a warning and undoes nothing."""
         warnings = []
         for system in self._with(method):
@@ -9033,7 +9037,7 @@ class HermesLite:
                 warnings.append(f"{system.name}.{method} failed: {self._clean(str(problem))}")
         return warnings
 
-    def take_notices(self) -> list[str]:
+    def take_notices(self) -> builtins.list[str]:
         """Return the store's notices since the last call, each once."""
         fresh = [notice for notice in dict.fromkeys(self.notices) if notice not in self._said]
         self._said.update(fresh)
@@ -9161,7 +9165,7 @@ def take_over_edits(memory: HermesLite, command: str = "") -> None:
         import_system("vault").take_over(memory, command)
 
 
-def import_system(name: str) -> object:
+def import_system(name: str) -> Any:
     """Import one module of hermes_ext by its name in the table of contents."""
     if name not in _ext_contents():
         known = ", ".join(_ext_contents())

@@ -40,6 +40,7 @@ import time
 import unicodedata
 import unittest
 from collections import Counter
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -3556,18 +3557,18 @@ class StoreContract:
             store.touch(["mem_2", "mem_2", "gone"], NOON)
             store.remove("mem_3", why="test")
         store.close()
-        for store in (store, self.make()):
-            store.refresh()
-            self.assertEqual(store.get("mem_1").content, "Something else entirely")
-            self.assertEqual((store.get("mem_2").access_count, store.get("mem_2").last_accessed),
+        for one in (store, self.make()):
+            one.refresh()
+            self.assertEqual(one.get("mem_1").content, "Something else entirely")
+            self.assertEqual((one.get("mem_2").access_count, one.get("mem_2").last_accessed),
                              (2, h.iso(NOON)))
-            self.assertEqual(store.search_words("gateway", 5), [])
-            self.assertEqual(len(store), 2)
-            self.assertEqual(store.forgotten("alice uses REDIS 7.2 for the gateway")["why"],
+            self.assertEqual(one.search_words("gateway", 5), [])
+            self.assertEqual(len(one), 2)
+            self.assertEqual(one.forgotten("alice uses REDIS 7.2 for the gateway")["why"],
                              "test")
-            self.assertIsNone(store.forgotten("Alice uses Redis 7.3 for the gateway"))
-            self.assertTrue(store.is_taken("mem_3") and store.is_taken("mem_1"))
-            self.assertFalse(store.is_taken("mem_4"))
+            self.assertIsNone(one.forgotten("Alice uses Redis 7.3 for the gateway"))
+            self.assertTrue(one.is_taken("mem_3") and one.is_taken("mem_1"))
+            self.assertFalse(one.is_taken("mem_4"))
 
     def test_an_exception_rolls_back_records_and_search(self):
         store = self.filled()

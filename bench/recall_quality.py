@@ -511,10 +511,10 @@ def summary(found: list[dict]) -> dict[str, dict]:
     for row in found:
         if row["level"] != "stranger":
             place = row["set"], row["level"], row["arm"]
-            cells[*place, row["category"]].append(row)
-            cells[*place, "marked"].append(row)
+            cells[(*place, row["category"])].append(row)
+            cells[(*place, "marked")].append(row)
             if row["category"] != "adversarial":
-                cells[*place, "all"].append(row)
+                cells[(*place, "all")].append(row)
     out: dict[str, dict] = {}
     for (name, level, arm, category), group in cells.items():
         keys = [key for key in group[0] if "@" in key or key in ("mrr", "ms")]

@@ -6,7 +6,8 @@ usage: speed.py [--sizes 1000,10000,100000] [--singles 200] [--colds 9] [--smoke
 Each size has a store of its own, filled in batches of 1,000 with the memories of notes.py.
 Measured: the keyword index beside rank_bm25, bm25s, FTS5 and tantivy (engines.py); the search for
 duplicates beside a comparison with every text; one write and one question in a running process; a
-batch; one command as a process of its own beside `json.load` of the same index.json; the memory
+batch; the same with every system of hermes_ext switched on, in both stores (up to 10,000
+memories); one command as a process of its own beside `json.load` of the same index.json; the memory
 of that process; bytes on disk; a JSON file written again for each memory, SQLite FTS5 on disk and
 grep for comparison. speed.json holds everything, speed.png how each figure grows (with
 matplotlib), standard output the table of README.md. Read ratios: machines differ.
@@ -176,6 +177,43 @@ def measure_core(root: Path, notes: Notes, size: int, singles: int) -> Row:
             "disk": on_disk(root)}
 
 
+SYSTEMS = {"anchors": {}, "salience": {}, "weave": {}, "audit": {}, "rules": {
+    "calendar": {"when": {"tag": "deadline", "score_above": 5}, "append": "deadlines.ics"},
+    "legal": {"when": {"anchor": "contract_id", "recalled_more_than": 3}, "append": "legal.md"},
+    "crm": {"when": {"anchor": "status", "from": "draft", "to": "signed"}, "append": "crm.md"}}}
+MOST_WITH_SYSTEMS = 10_000      # a store with all systems is filled up to this size only
+
+
+def measure_systems(folder: Path, size: int, singles: int) -> dict[str, Row]:
+    """Write, ask and look for tags with every system switched on, in each store.
+
+    Every memory has one of 40 tags and a tag that all have.
+    """
+    import hermes_lite
+    found = {}
+    for backend in ("files", "archive"):
+        notes = Notes(11)
+        config = hermes_lite.Config({"systems": SYSTEMS, "storage": {"backend": backend}},
+                                    environ=os.environ)
+        with hermes_lite.HermesLite(folder / f"systems_{backend}", config=config) as memory:
+            texts, start = [notes.text() for _ in range(size)], time.perf_counter()
+            for at in range(0, size, 1000):
+                with memory.batch():
+                    for number, text in enumerate(texts[at:at + 1000], at):
+                        memory.remember(text, tags=("all", f"tag{number % 40}"))
+            filled = time.perf_counter() - start
+            memory.recall("database")
+            written = each(lambda _: memory.remember(notes.text(), tags=("all", "tag7")),
+                           range(singles))
+            asked = each(memory.recall, [notes.query(notes.rng.choice(texts))
+                                         for _ in range(singles)])
+            tagged = each(lambda number: memory.recall(tags=("all", f"tag{number % 40}")),
+                          range(singles))
+        found[backend] = {"batch_ms": round(filled * 1e3 / size, 3), "remember": written,
+                          "recall": asked, "tags": tagged}
+    return found
+
+
 def measure_cold(root: Path, notes: Notes, queries: list[str], colds: int) -> Row:
     """Time whole processes, taking turns with json.load so that all see the same machine."""
     installed = Path(tempfile.mkdtemp(prefix="installed"))
@@ -258,7 +296,8 @@ def measure(size: int, singles: int, colds: int) -> Row:
         notes = Notes()
         core = measure_core(folder / "root", notes, size, singles)
         queries = core.pop("queries")
-        return {"size": size, "core": core,
+        systems = measure_systems(folder, size, singles) if size <= MOST_WITH_SYSTEMS else {}
+        return {"size": size, "core": core, "systems": systems,
                 "cold": measure_cold(folder / "root", notes, queries, colds),
                 "keywords": measure_keywords(size, singles),
                 "duplicates": measure_duplicates(size, min(singles, 100)),
@@ -281,6 +320,11 @@ def figures(result: Row) -> dict[str, float]:
             "batch, ms a memory": round(1e3 / core["batch_per_s"], 3),
             "first recall after the batches, ms": core["first_recall_ms"],
             "close, ms": core["close_ms"]}
+    for backend, row in result["systems"].items():
+        for name in ("remember", "recall", "tags"):
+            rows[f"all systems, {backend}: {name} p50, ms"] = row[name]["p50_ms"]
+            rows[f"all systems, {backend}: {name} p95, ms"] = row[name]["p95_ms"]
+        rows[f"all systems, {backend}: batch, ms a memory"] = row["batch_ms"]
     for name in cold:
         rows[f"cold {name.replace('_', ' ')}, ms"] = cold[name]["ms"]
     for name in ("recall_module", "remember_module"):
@@ -376,6 +420,9 @@ def smoke() -> int:
                   1e3 / core["batch_per_s"] < 3 * core["remember"]["p50_ms"],
               "a cold recall costs less than 60 times python -c pass":
                   cold["recall_module"]["ms"] < 60 * cold["python_alone"]["ms"],
+              "with all systems a write costs less than 30 times one without":
+                  all(row["remember"]["p50_ms"] < 30 * core["remember"]["p50_ms"]
+                      for row in result["systems"].values()),
               "the index beats comparing with all": result["duplicates"]["index"]["p50_ms"]
                   < result["duplicates"]["brute"]["p50_ms"]}
     for sentence, holds in checks.items():

@@ -418,7 +418,7 @@ class TestPromises(Case):
                     with contextlib.suppress(StorageError):
                         store.search_words("合同", 5, accept=None)
                         store.conflict_candidates("note 5 about 合同 8 and the gateway")
-                        [*store]
+                        list(store)
                 self.assertGreater(len(store), 260)
                 self.assertIsNone(store.get("mem_0007"))
                 self.assertIsNotNone(store.forgotten(self.text_of(7)))

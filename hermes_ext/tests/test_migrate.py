@@ -193,7 +193,7 @@ class TestMigrate(unittest.TestCase):
         kept, = memory.root.glob(f"{archive.FILE}.damaged-*")
         self.assertIn(b"only the archive has it", kept.read_bytes())
         self.assertEqual(len(self.memory().list()), 5)
-        (memory.root / "index.journal").write_bytes((self.journal_of("mem_back")))
+        (memory.root / "index.journal").write_bytes(self.journal_of("mem_back"))
         migrate.migrate(self.memory(), "files")
         self.assertIsNone(self.memory().store.get("mem_back"))
 

@@ -568,7 +568,8 @@ class TestHostile(SyncCase):
 
     def test_odd_ids_clocks_and_fields_are_refused_one_by_one(self):
         one, _, memory_id = self.pair()
-        c, me = "c" * 12, status(one)["device"]
+        status(one)
+        c = "c" * 12
         bad = [change(name, words(1)) for name in (
             "../../etc/passwd", "..", "a/b", "C:\\x", "con", "nul.md", "", "a" * 121, "Mem_1",
             "x\0y", 7, None, ["a"])]
