@@ -334,7 +334,7 @@ class Tally:
                 self.reported[key] += 1
                 continue
             if fault not in seen:
-                self.found[*key, fault] += 1
+                self.found[(*key, fault)] += 1
             seen.add(fault)
             self.violations.append((attack, scene.kind, what, f"{fault}: {detail}"))
 

@@ -154,7 +154,6 @@ class TestContract(Case):
         """Ask both the same questions."""
         query, text, some = sentence(draw), sentence(draw), set(known[::2])
         vectorizer = LocalHashVectorizer()
-        vector = vectorizer.embed_query(query)
         piece = text[2:2 + draw.randrange(1, 9)]
         asks = [
             lambda s: s.search_words(query, 7, accept=None),
@@ -292,7 +291,6 @@ class TestPromises(Case):
             for each in store:
                 fresh.put(each)
         self.assertEqual(len(store), len(fresh))
-        vectorizer = LocalHashVectorizer()
         for query in ("writes number 3 合同", "w1 number 7", "server 合同"):
             self.assertEqual([(i, round(score, 9)) for i, score in
                               store.search_words(query, 20, accept=None)],
