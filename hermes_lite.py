@@ -4141,6 +4141,8 @@ class MemoryPostings:
         self._lists: dict[str, array[int]] = {}
         self._repeats: dict[str, dict[int, int]] = {}
         self._terms_of: dict[int, tuple[str, ...]] = {}
+        self._vocabulary = ""                      # terms of the file, and the first so many of
+        self._joined = 0                           # `_lists`, one a line
         # The file:
         self._saved_terms: list[str] = []
         self._starts = self._saved_docs = array("I")
@@ -4175,6 +4177,8 @@ class MemoryPostings:
     def lists(self, terms: Iterable[str]) -> dict[str, TermPostings]:
         found = {}
         for term in terms:
+            if term not in self._lists and self._saved_place(term) is None:
+                continue
             docs = self._docs_of(term)
             if docs:
                 repeats = self._repeats_of(term)
@@ -4183,9 +4187,19 @@ class MemoryPostings:
         return found
 
     def terms_containing(self, pieces: Sequence[str]) -> list[str]:
-        found = dict.fromkeys(term for term in itertools.chain(self._saved_terms, self._lists)
-                              if any(piece in term for piece in pieces))
+        vocabulary, fresh = self._read_vocabulary()
+        found = {term: None for piece in pieces for term in _lines_with(piece, vocabulary)}
+        found.update({term: None for term in fresh if any(piece in term for piece in pieces)})
         return [term for term in found if term[0] not in LABELS and self._docs_of(term)]
+
+    def _read_vocabulary(self) -> tuple[str, list[str]]:
+        """Return all terms, most of them as one text of a term a line, the newest as a list."""
+        fresh = list(islice(self._lists, self._joined, None))
+        if len(fresh) > FRESH_TERMS or not self._vocabulary:
+            self._joined = len(self._lists)
+            self._vocabulary = "\n".join(["", *self._saved_terms, *self._lists, ""])
+            fresh = []
+        return self._vocabulary, fresh
 
     # -- changing -----------------------------------------------------------
 
@@ -4338,7 +4352,17 @@ class MemoryPostings:
         return postings
 
 
+FRESH_TERMS = 4_096         # that are looked through one by one
 _UTF8 = "utf-8", "surrogatepass"
+
+
+def _lines_with(piece: str, text: str) -> Iterator[str]:
+    """Yield each line of a text in which a piece stands; the text begins and ends with \\n."""
+    at = text.find(piece)
+    while at >= 0:
+        end = text.index("\n", at)
+        yield text[text.rindex("\n", 0, at) + 1:end]
+        at = text.find(piece, end)
 
 
 class QueryTerm(NamedTuple):

@@ -130,23 +130,23 @@ def measure_keywords(size: int, singles: int) -> Row:
 
 def measure_duplicates(size: int, singles: int) -> Row:
     """Look for the duplicate of texts with a typo: by the index, and by comparing with all."""
-    from hermes_lite import DuplicateIndex, differs_in_fact, similarity
-    notes, index = Notes(6), DuplicateIndex()
+    from hermes_lite import BM25Index, differs_in_fact, find_duplicate, similarity, text_labels
+    notes, index = Notes(6), BM25Index()
     texts = {str(key): notes.text() for key in range(size)}
     for key, text in texts.items():
-        index.add(key, text)
+        index.add(key, text, text_labels(text))
     asked = [text[:40] + text[41:] for text in notes.rng.sample(list(texts.values()), singles)]
 
-    def brute(query: str) -> tuple[str, float] | None:
+    def brute(query: str) -> str | None:
         found = [(similarity(query, text), -int(key)) for key, text in texts.items()
                  if not differs_in_fact(query, text)]
         ratio, key = max(found, default=(0.0, 0))
-        return (str(-key), ratio) if ratio >= 0.85 else None
+        return str(-key) if ratio >= 0.85 else None
 
     few = asked[:3 if size <= 10_000 else 0]
-    return {"index": each(lambda query: index.find_duplicate(query, texts.get), asked),
+    return {"index": each(lambda query: find_duplicate(index, query, texts.get), asked),
             "brute": each(brute, few) if few else None,
-            "same": all(brute(query) == index.find_duplicate(query, texts.get) for query in few)}
+            "same": all(brute(query) == find_duplicate(index, query, texts.get) for query in few)}
 
 
 def measure_core(root: Path, notes: Notes, size: int, singles: int) -> Row:
