@@ -142,7 +142,8 @@ def _set_switch(root: Path, value: str) -> None:
     """Set HERMES_ENCRYPT in the root's .env; its other lines stay."""
     path = root / ".env"
     old = path.read_bytes().decode("utf-8", "surrogateescape") if path.exists() else ""
-    lines = [line for line in old.splitlines()
+    rows = old.removesuffix("\n").split("\n") if old else []
+    lines = [line for line in rows
              if not re.match(r"\s*(export\s+)?HERMES_ENCRYPT\s*=", line)]
     new = "\n".join([*lines, f"HERMES_ENCRYPT={value}", ""])
     core.write_atomic(path, new.encode("utf-8", "surrogateescape"))

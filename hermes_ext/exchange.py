@@ -23,6 +23,8 @@ field: redaction, the systems' gates, near-duplicates, tombstones.
     dates      created_at, access_count and last_accessed stay
     forgotten  what was forgotten, by text or id, stays out and is counted
     bad rows   cost themselves; each is reported with its line, never with its text
+    fields     null is a field that was left out; a number, yes, or tags written as a text are
+               read as what they mean. Several JSON objects may stand on a line
     rooms      unknown ones become the category's, unknown categories become general
     memory     jsonl, csv, Markdown and our own json are read row by row, other json whole
     links      a link inside a folder is not followed; nothing of a zip is unpacked to disk
@@ -39,6 +41,7 @@ import contextlib
 import csv
 import io
 import itertools
+import json
 import os
 import re
 import shutil
@@ -47,6 +50,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import tzinfo
 from pathlib import Path
 from typing import IO
 
@@ -280,7 +284,34 @@ def _line_rows(stream: IO[bytes], most: int) -> Iterator[Row]:
             continue
         text = line.removeprefix(b"\xef\xbb\xbf").strip().removesuffix(b",")
         if text not in (b"", b"[", b"]"):
-            yield f"line {number}", _entry(text)
+            yield from _numbered(f"line {number}", _entries(text))
+
+
+def _numbered(place: str, entries: Iterable[object]) -> Iterator[Row]:
+    """Name the place of each entry of a line; of several it counts them."""
+    for number, entry in enumerate(entries, 1):
+        yield place if number == 1 else f"{place}, object {number}", entry
+
+
+def _entries(text: bytes) -> Iterator[object]:
+    """Yield the JSON value of a text, or each object where several follow each other."""
+    whole = _entry(text)
+    if not isinstance(whole, ValueError) or not text.startswith(b"{"):
+        yield whole
+        return
+    rest = text.decode("utf-8", "surrogateescape")
+    decoder, at = json.JSONDecoder(), 0
+    while at < len(rest):
+        try:
+            entry, at = decoder.raw_decode(rest, at)
+        except (ValueError, RecursionError):
+            yield whole
+            return
+        if not isinstance(entry, dict) or re.search("[\ud800-\udfff]", rest[:at]):
+            yield whole
+            return
+        yield entry
+        at = re.compile(r"[\s,]*").match(rest, at).end()
 
 
 def _entry(text: bytes) -> object:
@@ -292,6 +323,9 @@ def _entry(text: bytes) -> object:
 
 def _array_rows(data: bytes, name: str) -> Iterator[Row]:
     content = _entry(data)
+    if isinstance(content, ValueError):            # objects that follow each other are rows too
+        several = [*_entries(data.removeprefix(b"\xef\xbb\xbf").strip())]
+        content = several if several[1:] else content
     content = content.get("memories", [content]) if isinstance(content, dict) else content
     if not isinstance(content, list):
         raise UsageError(f"{name} is not a JSON array of memories")
@@ -304,8 +338,11 @@ def _csv_rows(memory: HermesLite, stream: IO[bytes], file: str) -> Iterator[Row]
     text = io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline="")
     limit = csv.field_size_limit(sys.maxsize)
     try:
-        first = text.readline()
-        mark = max(",;\t", key=first.count)
+        first, above = text.readline(), 1          # lines above the rows
+        told = re.fullmatch(r"\"?sep=(.)\"?\s*", first, re.IGNORECASE)    # as Excel writes it
+        if told:
+            first, above = text.readline(), 2
+        mark = told[1] if told else max(",;\t", key=first.count)
         heads = [cell.strip() for cell in next(csv.reader([first], delimiter=mark), [])]
         names = [head.lower() for head in heads]
         if not any(names) or re.search("[\ud800-\udfff]", first):
@@ -313,11 +350,12 @@ def _csv_rows(memory: HermesLite, stream: IO[bytes], file: str) -> Iterator[Row]
         tags = None if "content" in names else [_heading_tag(memory, head) for head in heads]
         reader = csv.reader(text, delimiter=mark)
         while True:
-            place = f"line {reader.line_num + 2}"
+            place = f"line {reader.line_num + above + 1}"
             try:
                 cells = next(reader)
                 if cells and tags is not None:
-                    yield place, _from_table(heads, tags, cells, f"{file}#{place[5:]}")
+                    yield place, _from_table(heads, tags, cells, f"{file}#{place[5:]}",
+                                             zone=memory.config.zone)
                 elif cells:
                     yield place, _from_cells(names, cells)
             except StopIteration:
@@ -344,7 +382,8 @@ _COLUMN_KINDS = {name: kind for kind, names in {
     "created_at": "created created_at date datum 日期"}.items() for name in names.split()}
 
 
-def _from_table(heads: list[str], tags: list[str], cells: list[str], source: str) -> object:
+def _from_table(heads: list[str], tags: list[str], cells: list[str], source: str, *,
+                zone: tzinfo) -> object:
     """Return the entry of a row of any table: its text is "heading: cell; heading: cell"."""
     if len(cells) > len(heads):
         return ValueError("there are more cells than columns")
@@ -357,7 +396,7 @@ def _from_table(heads: list[str], tags: list[str], cells: list[str], source: str
         if kind == "tags":
             own += re.split("[,;，、]", cell)
             continue
-        made = parse_time(cell) if kind == "created_at" else None
+        made = parse_time(cell, zone=zone) if kind == "created_at" else None
         if made and made <= utc_now():             # a day to come is no day of making
             entry["created_at"] = iso(made)
         if cell and kind == "text":
@@ -502,9 +541,31 @@ def _record(entry: object) -> Memory:
         raise ValueError("this is not a memory: an object with `content`")
     wanted = entry.get("id")
     is_kept = isinstance(wanted, str) and is_safe_id(wanted)
-    record = Memory.from_entry({**entry, "id": wanted if is_kept else "new"})
+    fitted = {name: _fitted(name, value) for name, value in entry.items()
+              if value is not None or name == "content"}
+    record = Memory.from_entry({**fitted, "id": wanted if is_kept else "new"})
     return replace(record, id=record.id if is_kept else "",
                    access_count=max(record.access_count, 0))
+
+
+def _fitted(name: str, value: object) -> object:
+    """Return what another program wrote in the type of its field, where it can only mean that."""
+    if name in ("importance", "access_count") and type(value) in (str, float):
+        with contextlib.suppress(ValueError, OverflowError):
+            return round(float(value))
+    elif name == "execution_verified" and type(value) in (str, int):
+        return {"true": True, "yes": True, "1": True, "false": False, "no": False,
+                "0": False}.get(str(value).strip().lower(), value)
+    elif name == "tags" and isinstance(value, str):
+        return [*cut_tags(value)]
+    elif name == "redacted" and isinstance(value, str):
+        return [label for part in value.split(",") if (label := part.strip())]
+    elif name in ("tags", "redacted") and isinstance(value, list):
+        return [item for item in value if item is not None]
+    elif name in ("source", "agent", "status", "supersedes", "last_accessed", "expires_at") and (
+            type(value) in (int, float)):
+        return str(value)
+    return value
 
 
 def bring_in(memory: HermesLite, file: str | os.PathLike, *, format: str | None = None,

@@ -247,6 +247,40 @@ class TestImport(ExchangeCase):
                          [f"line {n}" for n in (*range(2, 12), 15)])
         self.assertTrue(done.warnings)
 
+    def test_fields_of_other_programs_cost_no_row(self):
+        rows = [{"importance": None}, {"importance": "7"}, {"importance": 7.0}, {"tags": "a, b #c"},
+                {"tags": None}, {"tags": ["a", None]}, {"redacted": "token, email"},
+                {"execution_verified": "true"}, {"execution_verified": 1}, {"room": None},
+                {"category": None}, {"access_count": None}, {"meta": None}, {"source": 5},
+                {"redacted": None}, {"execution_verified": None}, {"created_at": None},
+                {"expires_at": None, "status": None, "agent": 7}, {"id": None}, {"id": 5}]
+        rows = [{"content": f"Fact number {n} of {n * 7} things", **row}
+                for n, row in enumerate(rows)]
+        for name, text in (("a.jsonl", "\n".join(map(json.dumps, rows))),
+                           ("a.json", json.dumps(rows)),
+                           ("b.json", json.dumps({"memories": rows}))):
+            memory = self.memory(f"root_{name}")
+            done = bring_in(memory, self.write(name, text))
+            self.assertEqual((done.added, done.bad, done.faults), (len(rows), 0, ()), name)
+            kept = {row.content.split()[2]: row for row in self.rows(memory).values()}
+            self.assertEqual([kept[n].importance for n in "012"], [5, 7, 7])
+            self.assertEqual([kept[n].tags for n in "345"], [("a", "b", "c"), (), ("a",)])
+            self.assertEqual(kept["6"].redacted, ("token", "email"))
+            self.assertTrue(kept["7"].execution_verified and kept["8"].execution_verified)
+            self.assertEqual((kept["13"].source, kept["17"].agent), ("5", "7"))
+
+    def test_several_objects_on_a_line_are_several_rows(self):
+        one, two, three = (json.dumps({"content": f"Fact number {n} of {n * 7} things"})
+                           for n in range(3))
+        for name, text, bad in (("a.jsonl", f"{one} {two}\n{three}\n", []),
+                                ("b.jsonl", f"{one}{two}, {three}", []),
+                                ("c.jsonl", f"{one}{two}{{\n{three}", ["line 1, object 3"]),
+                                ("d.json", f"{one}\n{two}\n{three}\n", []),
+                                ("e.json", f"{one} {two} {three}", [])):
+            with self.subTest(name):
+                done = bring_in(self.memory(f"root_{name}"), self.write(name, text))
+                self.assertEqual((done.added, [place for place, _ in done.faults]), (3, bad))
+
     def test_a_bad_line_of_our_own_json_costs_itself(self):
         full = self.full()
         export(full, self.folder / "a.json")
@@ -391,6 +425,30 @@ class TestImport(ExchangeCase):
                          ("A; text", 8, ("x", "y"), {"own column": "keep me"}))
         self.assertRaises(UsageError, bring_in, memory, self.write(
             "b.csv", "content\n中文\n".encode("gbk")))
+
+    def test_a_first_line_that_tells_the_separator_is_no_row(self):
+        for head, mark in (("sep=;\r\n", ";"), ('"sep=;"\n', ";"), ("SEP=|\n", "|"), ("sep=,\n", ",")):
+            memory = self.memory(mark + str(len(head)))
+            done = bring_in(memory, self.write("a.csv", f"\ufeff{head}content{mark}importance\n"
+                                                        f"A text{mark}8\nanother{mark}high\n"))
+            self.assertEqual([(m.content, m.importance) for m in self.rows(memory).values()],
+                             [("A text", 8)])
+            self.assertEqual([place for place, _ in done.faults], ["line 4"])
+
+    def test_a_day_in_a_table_is_a_day_of_the_user(self):
+        memory = self.memory(timezone={"name": "Asia/Shanghai"})
+        bring_in(memory, self.write("a.csv", "note,date\nThe harbour was dredged,2024-03-01\n"))
+        self.assertEqual([m.created_at for m in memory.list(since="2024-03-01")],
+                         ["2024-02-29T16:00:00+00:00"])
+
+    def test_no_line_end_of_unicode_cuts_a_text(self):
+        text = "before\u2028after\u2029and\x85last"
+        for name in ("a.json", "a.jsonl", "a.csv", "a.zip"):
+            one, other = self.memory(f"one_{name}"), self.memory(f"other_{name}")
+            one.remember(text)
+            export(one, self.folder / name)
+            self.assertEqual(bring_in(other, self.folder / name).added, 1)
+            self.assertEqual([m.content for m in other.list()], [text], name)
 
     def test_a_table_of_notes_keeps_its_text_bare_its_tags_and_its_past_dates(self):
         memory = self.memory()
