@@ -89,7 +89,7 @@ __all__ = [
     "Event", "Extension", "Fact", "FileStore", "Forgotten", "GraphStore", "HermesError",
     "HermesLite", "Hit", "Hits", "JinaVectorizer", "LLMDigester", "LocalHashVectorizer", "Locked",
     "Memory", "MissingPackage", "NotFound", "OPERATIONS", "Operation", "Param", "Pruned",
-    "REDACTION_RULES", "RedactionRule", "Refused", "Remembered", "RemoteError",
+    "REDACTION_RULES", "RedactionRule", "Refused", "Remembered", "RememberedBatch", "RemoteError",
     "RuleDigester", "SiliconFlowReranker", "SiliconFlowVectorizer", "StorageError", "Store",
     "UsageError", "Vectorizer",
     "check_selectors", "extract_entities", "find_conflicts", "main", "minmax_merge",
@@ -391,6 +391,25 @@ class Remembered(_Record):
     @property
     def merged(self) -> bool:
         return not self.created
+
+
+@dataclass(frozen=True, slots=True)
+class RememberedBatch(_Record):
+    """What became of many texts; `left_out` pairs the place of a text with the reason."""
+    results: tuple[Remembered, ...]
+    left_out: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """Refused where a text was left out; the others are kept all the same."""
+        return Refused.exit_code if self.left_out else 0
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences that a person should read."""
+        many = len(self.left_out)
+        return (f"{many} of {many + len(self.results)} texts were left out; the others are kept",
+                ) if many else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -8009,6 +8028,30 @@ class HermesLite:
         return Remembered(memory.id, twin is None, memory.room, draft.redacted, conflicts,
                           warnings)
 
+    def remember_many(self, texts: Iterable[str | Mapping[str, object]],
+                      **more: Any) -> RememberedBatch:
+        """Keep many texts in one transaction, far faster than one after the other.
+
+        Each is a string, or a mapping of `text` (or `content`) and arguments of `remember`; *more*
+        are arguments for those that do not name them. One that is wrong or refused is left out
+        and named by its place, "text 3"; an exception among them is a text that cannot be read.
+        """
+        return self._remember_all(((f"text {n}", row) for n, row in enumerate(texts, 1)), more)
+
+    def _remember_all(self, rows: Iterable[tuple[str, object]],
+                      more: Mapping[str, Any]) -> RememberedBatch:
+        results, left_out = [], []
+        rows = [*rows]                             # whoever makes them may be slow: before the lock
+        with self.batch():
+            for done, (place, row) in enumerate(rows, 1):
+                try:
+                    results.append(self.remember(**{**more, **_arguments_of(row)}))
+                except (UsageError, Refused) as problem:
+                    left_out.append((place, str(problem)))
+                if self.store.progress and (done % 100 == 0 or done == len(rows)):
+                    self.store.progress("remembering", done, len(rows))
+        return RememberedBatch(tuple(results), tuple(left_out))
+
     def _said_at(self, created_at: object) -> str | None:
         """Return the time at which a text was said in the form of records."""
         if created_at is None:
@@ -9106,6 +9149,25 @@ def is_same_agent(one: str | None, two: str | None) -> bool:
     return one == two or (_agent(one) or "").casefold() == (_agent(two) or "").casefold()
 
 
+def _arguments_of(row: object) -> dict[str, Any]:
+    """Return the arguments of `remember` that one text of many stands for."""
+    if isinstance(row, Exception):
+        raise UsageError(str(row))
+    if not isinstance(row, Mapping):
+        return {"text": row}
+    names = {"content": "text", "execution_verified": "verified"}
+    made = {names.get(name, name): value for name, value in row.items() if value is not None}
+    unknown = [name for name in made if name not in _OF_A_TEXT]
+    if unknown:
+        raise UsageError(f"{str(unknown[0])[:40]!r} is no field of a text; known: "
+                         f"{', '.join(_OF_A_TEXT)}")
+    return {"text": "", **made}
+
+
+_OF_A_TEXT = ("text", "category", "importance", "verified", "source", "tags", "agent", "expires_at",
+              "meta", "position", "created_at")
+
+
 def check_selectors(**given: object) -> None:
     """Raise UsageError for a selector that was given blank: an empty variable selects nothing.
 
@@ -9404,7 +9466,10 @@ def _first_line(text: str) -> str:
     return line if len(line) <= 100 else f"{line[:99]}…"
 
 
-def _show_remembered(result: Remembered) -> Iterator[str]:
+def _show_remembered(result: Remembered | RememberedBatch) -> Iterator[str]:
+    if isinstance(result, RememberedBatch):
+        yield from _show_remembered_batch(result)
+        return
     verb = "remembered" if result.created else "merged into"
     yield f"{verb} {result.id} ({result.room})"
     if result.redacted:
@@ -9505,6 +9570,81 @@ def _show_graph(rows: Sequence[Mapping[str, object]]) -> Iterator[str]:
         yield "  ".join(_visible(str(value)) for value in row.values())
 
 
+def _show_remembered_batch(done: RememberedBatch) -> Iterator[str]:
+    for result in done.results:
+        for conflict in result.conflicts:
+            yield (f"{result.id} conflicts ({conflict.type}: {conflict.entity}) with "
+                   f"{conflict.memory_id}: {_first_line(conflict.content)}")
+    for place, reason in done.left_out:
+        yield f"{place}: left out: {_first_line(reason)}"
+    made = sum(result.created for result in done.results)
+    yield (f"{counted(len(done.results), 'text')}: {made} remembered, "
+           f"{len(done.results) - made} merged, "
+           f"{sum(bool(result.redacted) for result in done.results)} redacted")
+
+
+def _remember(memory: HermesLite, *, text: str | None, batch: str | None,
+              **more: object) -> Remembered | RememberedBatch:
+    """Keep one text, or with *batch* those of a file, in one transaction."""
+    check_selectors(batch=batch)
+    if batch is None and text is None:
+        raise UsageError("the following arguments are required: text; it goes before --tags, and "
+                         "after -- where it starts with -; or give --batch FILE")
+    if batch is None:
+        return memory.remember(text, **more)
+    if text is not None:
+        raise UsageError("give either TEXT or --batch FILE")
+    most = 8 * memory.config["storage"]["max_text_chars"] + 1_048_576
+    try:
+        with contextlib.nullcontext(sys.stdin.buffer) if batch == "-" else open(
+                batch, "rb") as stream:
+            rows = [*_batch_rows(stream, most)]
+    except OSError as problem:
+        raise NotFound(f"cannot read {batch}: {problem.strerror}") from None
+    return memory._remember_all(rows, more)
+
+
+def _batch_rows(stream: IO[bytes], most: int) -> Iterator[tuple[str, object]]:
+    """Yield (place, text or fields) of each line that is not blank.
+
+    Where the first one is a JSON object with a text, every line is one; else each is a text.
+    """
+    is_json = None
+    for number in itertools.count(1):
+        line = stream.readline(most)
+        if not line:
+            return
+        place = f"line {number}"
+        if len(line) == most and not line.endswith(b"\n"):
+            while (rest := stream.readline(most)) and not rest.endswith(b"\n"):
+                pass
+            yield place, UsageError("longer than any memory may be")
+            continue
+        try:
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip("\r\n")
+        except UnicodeDecodeError:
+            yield place, UsageError("not UTF-8 text; save it as UTF-8")
+            continue
+        if not text.strip():
+            continue
+        fields = _json_object(text) if is_json is not False else None
+        if is_json is None:
+            is_json = fields is not None and bool({"text", "content"} & fields.keys())
+        if is_json and fields is None:
+            yield place, UsageError("this is not a JSON object")
+        else:
+            yield place, fields if is_json else text
+
+
+def _json_object(text: str) -> dict[str, object] | None:
+    """Return the JSON object that a line is, None when it is none."""
+    try:
+        found = from_json(text.encode("utf-8", "replace")) if text.lstrip()[:1] == "{" else None
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
 def _digest(memory: HermesLite, *, text: str | None, file: str | None, apply: bool,
             max: int | None, **more: object) -> Digest:
     if (text is None) == (file is None):
@@ -9566,10 +9706,10 @@ _AGENT = Param("agent", str, "only what this agent wrote")
 _ID = Param("id", str, "the memory's id", positional=True, required=True)
 
 OPERATIONS = (
-    Operation("remember", "keep a text", lambda memory, text, **more: memory.remember(
-        text, **more), (
-        Param("text", str, "the text; - reads standard input", positional=True,
-              required=True),
+    Operation("remember", "keep a text", _remember, (
+        Param("text", str, "the text; - reads standard input", positional=True),
+        Param("batch", str, "keep every line of this file, a text or a JSON object each, at once; "
+              "- reads standard input"),
         Param("category", str, "one of the categories of config.yaml; it says the room (default: "
               "general, in events)", "general"),
         Param("importance", int, "1 to 10; 10 is never pruned", 5, least=1, most=10),

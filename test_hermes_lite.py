@@ -6159,6 +6159,65 @@ class Commands(Case):
             self.assertRegex(done.out, shape)
         self.assertEqual(set(self.entries()[0]), set(SCHEMA))
 
+    def test_a_batch_keeps_every_line_of_a_file_at_once(self):
+        path, secret = self.folder / "many.txt", secrets.token_hex(10)
+        path.write_bytes(b"\xef\xbb\xbf" + f"{NOTES[0]}\r\n\n{NOTES[1]}\u2028und mehr\n{{x}} is a "
+                         f"text\n{NOTES[0]}\nthe password is {secret}".encode())
+        done = self.json_("remember", "--batch", path, "--tags", "net", "--importance", "7")
+        self.assertEqual([row["created"] for row in done["results"]],
+                         [True, True, True, False, True])
+        rows = self.open().list()
+        self.assertEqual({(row.tags, row.importance) for row in rows}, {(("net",), 7)})
+        self.assertIn(f"{NOTES[1]}\u2028und mehr", [row.content for row in rows])
+        self.assertEqual(holding(self.root, secret), [])
+        said = self.run_("remember", "--batch", "-", stdin=NOTES[2].encode())
+        self.assertEqual(said, Run(0, "1 text: 1 remembered, 0 merged, 0 redacted\n", ""))
+
+    def test_a_batch_of_json_takes_every_field_and_leaves_out_what_is_wrong(self):
+        rows = [{"text": NOTES[0], "category": "config", "importance": 9, "verified": True,
+                 "tags": ["a", "b"], "agent": "bob", "source": "s", "expires_at": "2031-01-01",
+                 "created_at": "2020-05-01", "meta": {"x": 1}}, {"content": NOTES[1], "tags": None},
+                {"text": NOTES[2], "importance": 99}, {"text": NOTES[2], "colour": "red"},
+                {"text": ""}, {"tags": "x"}, {"text": NOTES[3], "category": "nonsense"}]
+        path = self.folder / "many.jsonl"
+        path.write_bytes(b"\n".join([*(json.dumps(row).encode() for row in rows), b"{cut", b"\xff",
+                                     NOTES[4].encode()]))
+        done = self.run_("remember", "--batch", path, "--json")
+        made = json.loads(done.out)
+        self.assertEqual((done.code, done.err), (
+            11, "hermes-lite: 8 of 10 texts were left out; the others are kept\n"))
+        self.assertEqual([place for place, _ in made["left_out"]],
+                         [f"line {n}" for n in range(3, 11)])
+        kept = self.open().get(made["results"][0]["id"])
+        self.assertEqual((kept.content, kept.category, kept.importance, kept.execution_verified,
+                          kept.tags, kept.agent, kept.source, kept.expires_at,
+                          kept.created_at[:10], kept.meta["x"]),
+                         (NOTES[0], "config", 9, True, ("a", "b"), "bob", "s", "2031-01-01",
+                          "2020-05-01", 1))
+        self.assertEqual(len(self.open().list()), 2)
+
+    def test_a_batch_says_what_is_wrong_with_the_command(self):
+        for words, code, said in ((("x", "--batch", "y"), 2, "either TEXT"),
+                                  (("--batch", ""), 2, "batch is empty"),
+                                  (("--batch", self.folder / "none"), 10, "cannot read"),
+                                  (("--batch", self.folder), 10, "cannot read")):
+            done = self.run_("remember", *words)
+            self.assertEqual((done.code, done.out, said in done.err), (code, "", True), done)
+
+    def test_many_texts_of_python_are_one_transaction(self):
+        memory = self.open()
+        def broken():
+            yield NOTES[0]
+            raise OSError("the source failed")
+        self.assertRaises(OSError, memory.remember_many, broken())
+        self.assertEqual(memory.list(), [])
+        done = memory.remember_many([NOTES[0], {"text": NOTES[1], "agent": "b"}, 5], agent="a")
+        self.assertEqual([memory.get(row.id).agent for row in done.results], ["a", "b"])
+        self.assertEqual(done.left_out[0][0], "text 3")
+        with mock.patch.object(memory.store, "put", side_effect=[None, StorageError("full")]):
+            self.assertRaises(StorageError, memory.remember_many, NOTES[2:4])
+        self.assertEqual(len(self.open().list()), 2)
+
     def test_since_takes_a_span_and_vsearch_claims_no_certainty(self):
         self.run_("remember", "the gateway listens on port 8443")
         for span, count in (("1d", 1), ("2w", 1), ("12h", 1), ("2099-01-01", 0)):
