@@ -13,6 +13,10 @@ Works on every store. A move takes what has a score below and an age above the l
 is pinned or critical (pruning.critical_importance). Score is that of the system salience where
 it is switched on, faded as it is now; else the one it kept, else the importance.
 
+    daily   systems: {cold: {daily: true}} in config.yaml moves, with the first write of a day, what
+            has faded below a score of 1 and was neither made nor recalled for a day (`below` and
+            `older_than`, in days, say otherwise), and says how many. Without the system salience
+            scores do not fade
     files   cold_*.jsonl.gz, an entry a line, in `cold/` of the data root, or where --place said
             last: another folder, or s3://bucket/prefix (pip install boto3, with the
             usual AWS environment variables; AWS_ENDPOINT_URL for another S3). Of an encrypted
@@ -34,6 +38,7 @@ the next command sees to it. A file that cannot be reached or read is named and 
 from __future__ import annotations
 
 import contextlib
+import functools
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -41,12 +46,13 @@ from datetime import timedelta
 
 import hermes_lite as core
 from hermes_ext.cold_files import INDEX, ColdFiles, hashes_of, moved_at, open_place, stamp_of
-from hermes_lite import (HermesLite, Hit, Memory, NotFound, Operation, Param, Refused, UsageError,
-                         _Record)
+from hermes_lite import (ConfigError, HermesLite, Hit, Locked, Memory, NotFound, Operation, Param,
+                         Refused, UsageError, _Record)
 
 __all__ = ["Cold", "INDEX", "Moved", "OPERATIONS", "adopt", "forget", "freeze", "system", "thaw"]
 
 _BELOW, _DAYS = 3.0, 30
+_FADED = 1.0                         # score below which the daily move takes a memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +73,11 @@ class Cold:
     """What lies in cold storage; as a system it tells recall of a match."""
     name = "cold"
 
-    def __init__(self, memory: HermesLite) -> None:
+    def __init__(self, memory: HermesLite, *, daily: tuple[float, float] | None = None) -> None:
         self.memory = memory
         self.files = ColdFiles(memory.store)
+        self._daily = daily                        # below which score, and older than which days
+        self._day = ""                             # of the last daily move that was looked up
 
     @property
     def memories(self) -> Mapping[str, Sequence[str]]:
@@ -111,6 +119,24 @@ class Cold:
         return [replace(hit, why={**hit.why, "cold": found[0]}) if 2 * own <= found[0] else hit
                 for hit, own in zip(hits, held)]
 
+    def after_remember(self, memory: Memory) -> None:
+        """Once a day, move what has faded; where that fails, the next day tries again."""
+        today = f"{self.memory.today():%Y-%m-%d}"
+        if self._daily is None or self._day == today or self.files.is_locked_here:
+            return
+        self._day = today
+        if self.memory.state("cold").get("day") == today:
+            return
+        self.memory.save_state("cold", {"version": 1, "day": today})
+        below, older_than = self._daily
+        with contextlib.suppress(Locked):          # somebody is at work on cold storage
+            done = freeze(self.memory, below=below, older_than=older_than, idle=True)
+            if done.ids:
+                self.memory.notices.append(
+                    f"{core.counted(len(done.ids), 'memory', 'memories')} with a score below "
+                    f"{below:g} moved to cold storage, as systems.cold.daily says; `archive "
+                    "--thaw QUERY` brings them back")
+
     def after_forget(self, memory: Memory, why: str) -> None:
         """Take what was forgotten out of its cold file, and the same words of the same agent."""
         if self.files.is_locked_here:              # `archive --forget` does it itself
@@ -139,9 +165,15 @@ def _wanted_hashes(query: str) -> set[int]:
     return set(hashes_of(core.query_terms(_terms(query))))
 
 
-def system(memory: HermesLite) -> Cold:
+def system(memory: HermesLite, *, daily: bool = False, below: float = _FADED,
+           older_than: float = 1.0) -> Cold:
     """Make the index; it is switched on by itself where there is one."""
-    return Cold(memory)
+    if type(daily) is not bool:
+        raise ConfigError("config.yaml: systems.cold.daily is true or false")
+    for name, value in (("below", below), ("older_than", older_than)):
+        if type(value) not in (int, float) or not 0 <= value < 1e6:
+            raise ConfigError(f"config.yaml: systems.cold.{name} is a number from 0 up")
+    return Cold(memory, daily=(float(below), float(older_than)) if daily else None)
 
 
 @contextlib.contextmanager
@@ -162,12 +194,15 @@ def _held(memory: HermesLite) -> Iterator[Cold]:
 # -- operations -------------------------------------------------------------------
 
 def freeze(memory: HermesLite, *, below: float = _BELOW, older_than: float = _DAYS,
-           place: str | None = None, dry_run: bool = False) -> Moved:
-    """Move memories of a low score and a certain age to cold storage; return which."""
+           place: str | None = None, idle: bool = False, dry_run: bool = False) -> Moved:
+    """Move memories of a low score and a certain age to cold storage; return which.
+
+    With *idle* the age counts from the last recall, where that is later.
+    """
     core.check_selectors(place=place)
     with _held(memory) as cold, memory.store.transaction():
         place = _full_place(memory, place or cold.files.place)
-        chosen = list(_chosen(memory, below, older_than))
+        chosen = list(_chosen(memory, below, older_than, idle))
         done = Moved(tuple(each.id for each in chosen), place, "moved",
                      tuple(memory.redact(each.content)[0] for each in chosen), dry_run=dry_run)
         if not chosen:
@@ -194,14 +229,20 @@ def _full_place(memory: HermesLite, place: str) -> str:
     return str(where.path.absolute())
 
 
-def _chosen(memory: HermesLite, below: float, older_than: float) -> Iterator[Memory]:
+def _chosen(memory: HermesLite, below: float, older_than: float,
+            idle: bool) -> Iterator[Memory]:
     now = memory._clock()
     critical = memory.config["pruning"]["critical_importance"]
-    score = next((each.score for each in memory.systems if each.name == "salience"),
-                 core.score_of)
+    score = core.score_of
+    for each in memory.systems:
+        if each.name == "salience":
+            score = functools.partial(each.score, rate=each.rate())
     for each in memory.store:
         made = core.parse_time(each.created_at)
-        if (made is not None and now - made > timedelta(days=older_than)
+        times = [made, core.parse_time(each.meta.get("stored_at"))]
+        if idle:
+            times.append(core.parse_time(each.last_accessed))
+        if (made is not None and now - max(filter(None, times)) > timedelta(days=older_than)
                 and each.importance < critical and not each.meta.get("pinned")
                 and score(each) < below):
             yield each

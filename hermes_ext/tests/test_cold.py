@@ -16,6 +16,7 @@ import tempfile
 import time
 import unittest
 import urllib.request
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from unittest import mock
@@ -96,6 +97,49 @@ class TestCold(Case):
         done = cold.thaw(memory)
         self.assertEqual(done.ids, ("mem_20260101_000000_aaaa",))
         self.assertIn("blocked by a content filter", done.left[0])
+
+    def test_once_a_day_what_has_faded_moves_by_itself(self) -> None:
+        switched_on = {"salience": {}, "cold": {"daily": True}}
+        for backend in ("files", "archive"):
+            self.now = NOW
+            memory = self.memory(backend, systems=switched_on)
+            low = memory.remember("lunch was delivered").id
+            recalled = memory.remember("the cat sleeps on the sofa").id
+            pinned = memory.remember("the garden is green").id
+            with memory.store.transaction():
+                memory.store.put(replace(memory.get(pinned), meta={"pinned": True}))
+            memory.remember("remember this: port 8080 is the gateway")
+            self.now += timedelta(days=2)
+            memory.recall("the cat on the sofa", top_k=1)
+            memory.remember("a new day, a new note")
+            self.assertEqual(set(cold.system(memory).memories), {low}, backend)
+            self.assertIn("1 memory with a score below 1 moved to cold storage",
+                          " ".join(memory.take_notices()))
+            memory.close()
+            self.now += timedelta(hours=12)        # the same day
+            memory = self.memory(backend, systems=switched_on)
+            memory.remember("another note of the same day")
+            self.assertEqual(set(cold.system(memory).memories), {low})
+            self.now += timedelta(days=2)
+            memory.remember("one more day")
+            self.assertIn(recalled, cold.system(memory).memories)
+            self.assertEqual(cold.thaw(memory, low).ids, (low,))
+            memory.close()
+
+    def test_the_daily_move_is_off_by_default_and_its_failure_is_a_warning(self) -> None:
+        memory = self.memory(systems={"salience": {}, "cold": {}})
+        memory.remember("lunch was delivered")
+        self.now += timedelta(days=40)
+        memory.remember("a new day, a new note")
+        self.assertEqual(len(memory.list()), 2)
+        memory.close()
+        memory = self.memory(systems={"salience": {}, "cold": {"daily": True}})
+        with mock.patch.object(cold, "freeze", side_effect=RemoteError("S3 refused")):
+            done = memory.remember("the day after that")
+        self.assertIn("S3 refused", " ".join(done.warnings))
+        for wrong in ({"daily": 1}, {"below": "x"}, {"older_than": -1}):
+            with self.assertRaises(core.ConfigError):
+                self.memory(systems={"cold": wrong})
 
     def test_a_move_takes_what_is_low_and_old_and_every_field_comes_back(self) -> None:
         for memory in self.each():
