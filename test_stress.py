@@ -5,6 +5,7 @@
     python3 test_stress.py --seed N   another choice of the attacks in it
     python3 test_stress.py --full     200 rounds of kills, 8 processes x 50 writes, and every
                                       attack of hermes_ext/tests/attacks.py, with a table
+    python3 test_stress.py Attacked --full --every 8       one in eight of the attacks alone
 
 Every writer is a process of its own. It says on a pipe what it is about to do, and says it again
 when the call has returned; whatever the second line names has to survive everything done here.
@@ -40,8 +41,18 @@ sys.path.insert(0, str(HERE))
 
 import hermes_lite as hermes  # noqa: E402
 
-FULL = "--full" in sys.argv
-SEED = int(sys.argv[sys.argv.index("--seed") + 1]) if "--seed" in sys.argv else None
+
+def option(name: str) -> int | None:
+    """Return the number behind an option, and take both out of the arguments."""
+    if name not in sys.argv:
+        return None
+    at = sys.argv.index(name)
+    number = int(sys.argv[at + 1])
+    del sys.argv[at:at + 2]
+    return number
+
+
+FULL, SEED, EVERY = "--full" in sys.argv, option("--seed"), option("--every") or 1
 PATIENCE = 1800.0       # seconds to wait for a lock or a word: a busy machine fails no test
 ROUNDS = 200 if FULL else 15
 HAS_CIPHER = importlib.util.find_spec("cryptography") is not None
@@ -1099,7 +1110,7 @@ class Attacked(Stress):
         folder = Path(tempfile.mkdtemp(prefix="hermes-attacks-", dir=memory_folder()))
         self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
         if FULL:
-            tally = attacks.attack_all(folder)
+            tally = attacks.attack_all(folder, every=EVERY, processes=os.cpu_count() or 1)
         else:
             seed = SEED if SEED is not None else attacks.print_of_code()
             ATTACKED.append(f"attacks chosen by --seed {seed}")
@@ -1127,9 +1138,6 @@ def main() -> None:
         run_worker(*sys.argv[2:])
         return
     sys.argv[:] = [word for word in sys.argv if word != "--full"]
-    if SEED is not None:
-        at = sys.argv.index("--seed")
-        del sys.argv[at:at + 2]
     unittest.addModuleCleanup(report)
     unittest.main()
 

@@ -792,9 +792,9 @@ _MOVES: dict[str, Callable[[Scene], object]] = {
 
 # -- all of it, and a sample ----------------------------------------------------
 
-def attack_all(folder: Path, *, processes: int = 2, progress: Callable[[str], None] = print
-               ) -> Tally:
-    """Make every try on every store; return the counts."""
+def attack_all(folder: Path, *, every: int = 1, processes: int = 2,
+               progress: Callable[[str], None] = print) -> Tally:
+    """Make every try on every store, or one of *every*; return the counts."""
     tally, running = Tally(), {}
     parts = {part for part in _PARTS if part != "calls" or can_trace()}
     todo = [(scene, part) for scene in scenes(folder / "scenes") for part in _PARTS
@@ -802,40 +802,50 @@ def attack_all(folder: Path, *, processes: int = 2, progress: Callable[[str], No
 
     def run(number: int) -> dict:
         scene, part = todo[number]
-        own = Tally()
-        _PARTS[part](scene, own, folder / f"work-{number}")
+        own, source = Tally(), random.Random(f"{scene.kind} {part}")
+        _PARTS[part](scene, own, folder / f"work-{number}", lambda tries: tries if every == 1 else
+                     source.sample(tries, -(-len(tries) // every)))
         return own.plain()
-    for number in [*range(len(todo)), *[None] * processes]:
-        if len(running) >= processes or number is None and running:
-            first = next(iter(running))
-            outcome = wait_child(*running.pop(first))
-            if outcome.error or outcome.value is None:
-                raise AssertionError(f"{todo[first][1]}: {outcome.error or outcome.code}")
-            tally.merge(outcome.value)
-            shutil.rmtree(folder / f"work-{first}", ignore_errors=True)
-            progress(f"{todo[first][0].kind}, {todo[first][1]}: done")
-        if number is not None:
-            running[number] = start_child(lambda: run(number), seconds=6 * 3600)
+
+    def end_one() -> None:
+        first = next(iter(running))
+        outcome = wait_child(*running.pop(first))
+        if outcome.error or outcome.value is None:
+            raise AssertionError(f"{todo[first][1]}: {outcome.error or outcome.code}")
+        tally.merge(outcome.value)
+        shutil.rmtree(folder / f"work-{first}", ignore_errors=True)
+        progress(f"{todo[first][0].kind}, {todo[first][1]}: {sum(tally.tries.values())} tries")
+
+    for number in range(len(todo)):
+        if len(running) >= processes:
+            end_one()
+        running[number] = start_child(lambda: run(number), seconds=24 * 3600)
+    while running:
+        end_one()
     return tally
 
 
-def _each_command(attack: Callable[..., None]) -> Callable[[Scene, Tally, Path], None]:
-    def on_all(scene: Scene, tally: Tally, folder: Path) -> None:
+_Part = Callable[[Scene, Tally, Path, Choice], None]
+
+
+def _each_command(attack: Callable[..., None]) -> _Part:
+    def on_all(scene: Scene, tally: Tally, folder: Path, choose: Choice) -> None:
         for command in commands():
             if command.is_for(scene):
-                attack(scene, command, tally, folder)
+                attack(scene, command, tally, folder, choose=choose)
     return on_all
 
 
-def _calls(scene: Scene, tally: Tally, folder: Path) -> None:
+def _calls(scene: Scene, tally: Tally, folder: Path, choose: Choice) -> None:
     for command in commands():
         if command.is_for(scene) and ("archive" in scene.kind or "to archive" in command.name):
-            fail_calls(scene, command, tally, folder, choose=lambda tries: tries[::3])
+            fail_calls(scene, command, tally, folder, choose=lambda tries: choose(tries[::3]))
 
 
-_PARTS: dict[str, Callable[[Scene, Tally, Path], None]] = {
+_PARTS: dict[str, _Part] = {
     "disk": _each_command(fail_disk), "power": _each_command(cut_power), "calls": _calls,
-    "damage": damage_files, "move": move_store}
+    "damage": lambda *given: damage_files(*given[:3], choose=given[3]),
+    "move": lambda *given: move_store(*given[:3], choose=given[3])}
 
 
 def print_of_code() -> int:
