@@ -26,8 +26,8 @@ from pathlib import Path, PurePosixPath
 
 import hermes_lite as core
 from hermes_ext.cold_files import ColdFiles, open_place
-from hermes_ext.workshop import (SEALED, Done, change_files, file_store, is_archive, is_behind,
-                                 keys_of, leftovers, opens, remove_files, show)
+from hermes_ext.workshop import (DERIVED, SEALED, Done, change_files, file_store, is_archive,
+                                 is_behind, keys_of, leftovers, opens, remove_files, show)
 from hermes_lite import (ConfigError, FileStore, HermesError, HermesLite, Operation, Param,
                          Refused, StorageError, UsageError)
 
@@ -62,10 +62,13 @@ def encrypt(memory: HermesLite, mode: str) -> Done:
             core.write_atomic(store.root / ".key_check", target.marks[0])
             _set_switch(store.root, "on")
         changed, left = _bring_over(store, target, cold)
-        unread = [name for name in left if name in ("index.json", "index.journal")]
+        unread = [name for name in left if name in ("index.json", "index.journal")
+                  or target is None and _can_be_opened(store, name)]
         if unread:
             raise StorageError(f"{unread[0]} cannot be read; encryption was not switched, what "
                                "was brought over opens as before: run `doctor`, then try again")
+        for name in left if target is None else ():
+            _move_out_of_the_way(store, name)
         if target is None:
             store.cipher = None
             core.write_atomic(store.root / ".key_check", b"off")
@@ -73,6 +76,28 @@ def encrypt(memory: HermesLite, mode: str) -> Done:
         store._seen = None                            # index.json is another file now
     return Done((f"encryption is {'on' if target else 'off'}, {changed} files were brought over",),
                 tuple(left), tuple(_after_words(memory, mode)))
+
+
+def _can_be_opened(store: FileStore, name: str) -> bool:
+    """Tell whether a file that was left can be opened, now or when the disk reads it again.
+
+    Without encryption nothing would open it any more. A file that no key opens is damaged.
+    """
+    try:
+        files = [*core.read_files(store.root / name.partition(": ")[0])]
+    except OSError:
+        return True
+    except ValueError:
+        return False
+    return all(opens(store.cipher, data) for _, data in files)
+
+
+def _move_out_of_the_way(store: FileStore, name: str) -> None:
+    """Set aside a sealed file that no key opens, or HERMES_ENCRYPT=off would be refused."""
+    if DERIVED.fullmatch(name):
+        (store.root / name).unlink(missing_ok=True)
+    elif name == "tombstones.json" or re.fullmatch(r"backups/auto_.+\.bak", name):
+        core.set_aside(store.root / name)
 
 
 def _refuse_unreached(cold: ColdFiles) -> None:
@@ -132,9 +157,6 @@ def _bring_over(store: FileStore, target: core.Cipher | None,
     found = list(change_files(store, "bringing over", change))
     left = [name for name, is_read in found if not is_read]
     moved, unreached = cold.reseal(lambda data: change("cold/cold_file", data, False))
-    for name in left if target is None else ():       # or HERMES_ENCRYPT=off would be refused
-        if re.fullmatch(r"backups/auto_.+\.bak", name):
-            core.set_aside(store.root / name)
     return len(found) - len(left) + moved, left + unreached
 
 

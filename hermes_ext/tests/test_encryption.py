@@ -291,6 +291,50 @@ class Encrypt(Case):
             self.open(HERMES_ENCRYPT="on")
         self.assertFalse((self.root / ".master_key").exists())
 
+    def test_off_stops_where_a_file_cannot_be_read_now_and_the_store_stays_in_use(self) -> None:
+        self.spread(word()).close()
+        encryption.encrypt(self.open(), "on")
+        real = core.read_files
+        for part in ("graph.json", "tombstones.json", "cold_", "prune_"):
+            failed: list[str] = []
+
+            def read(path: Path) -> object:
+                if part in path.name and not failed:
+                    failed.append(path.name)
+                    raise OSError(5, "Input/output error")
+                return real(path)
+            memory = self.open()
+            memory.forget(memory.remember("something to forget").id)
+            with mock.patch.object(core, "read_files", read), \
+                    self.assertRaisesRegex(StorageError, "encryption was not switched"):
+                encryption.encrypt(memory, "off")
+            self.assertTrue(failed)
+            memory.close()
+            self.assertEqual(len(self.open().list()), 3)
+            self.assertEqual(len(cold.thaw(self.open(), dry_run=True).ids), 1)
+        encryption.encrypt(self.open(), "off")
+        self.assertEqual(len(self.open().list()), 3)
+        self.assertEqual(len(cold.thaw(self.open(), dry_run=True).ids), 1)
+
+    def test_off_moves_a_damaged_side_file_out_of_the_way(self) -> None:
+        for name in ("graph.json", "tombstones.json"):
+            self.root = self.home / name
+            memory = self.filled()
+            memory.forget(memory.remember("something to forget").id)
+            encryption.encrypt(memory, "on")
+            memory.close()
+            memory = self.open()
+            real = memory.store.settle
+
+            def settle() -> None:
+                real()
+                (self.root / name).write_bytes(b"gAAAAAAAAAAAA-no-key-opens-this")
+            with mock.patch.object(memory.store, "settle", settle):
+                self.assertEqual(encryption.encrypt(memory, "off").left, (name,))
+            fresh = self.open()
+            self.assertEqual(len(fresh.list()), 2)
+            self.assertIsNotNone(fresh.store.forgotten("something to forget"))
+
     def test_a_process_that_runs_on_with_the_old_state_is_refused(self) -> None:
         for mode in ("on", "rotate", "off"):
             stale = self.filled() if mode == "on" else self.open()
