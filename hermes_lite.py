@@ -3578,10 +3578,11 @@ def write_atomic(path: str | Path, data: bytes, *, durable: bool = True) -> None
 _BINARY = getattr(os, "O_BINARY", 0)
 
 
-def append_bytes(path: Path, data: bytes, *, durable: bool = True) -> int:
+def append_bytes(path: Path, data: bytes, *, durable: bool = True, new_name: bool = True) -> int:
     """Append *data* to *path*, fsync it, and return the new length; on error cut it back.
 
-    The folder is synced each time, for whoever made the file may not have waited for the disk.
+    The folder is synced too, for whoever made the file may not have waited for the disk, unless
+    *new_name* is False: the caller has synced it since the file was made.
     """
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _BINARY, 0o600)
@@ -3597,7 +3598,7 @@ def append_bytes(path: Path, data: bytes, *, durable: bool = True) -> int:
                 raise
     except OSError as problem:
         raise _storage_error(problem, path) from None
-    if durable:
+    if durable and new_name:
         _sync_folder(path.parent)
     return before + len(data)
 
@@ -5898,10 +5899,18 @@ class GraphStore:
 #      they look again when index.json changed while they read.
 #   6. A file that cannot be read is set aside under another name, never overwritten.
 #
-# Write order of a transaction: today's backup, journal, Markdown mirror; then, when the journal
-# is folded: graph.json, vectors.json, tombstones.json, .state_records.json (length and crc32 of
-# the index.json to come and of the one before), index.json, and only then the journal goes. A small store (index.json below 256 KiB) is folded at once, a larger one when its journal
-# has grown to a 32nd of it, so that one more memory never costs a rewrite of all of them.
+# Write order of a transaction: today's backup, journal (fsync), Markdown mirror. A new mirror file
+# is not waited for: it is derived, and one that a power cut tears is recognised by its length.
+#
+# Write order of a compaction: mirror files of what was only accessed, graph.json, tombstones.json,
+# .state_records.json (length and crc32 of the index.json to come and of the one before),
+# index.json, and only then the journal goes. A transaction compacts when index.json is tiny
+# (below 12 KiB), when the journal is above 64 KiB and a 32nd of index.json, and after every
+# deletion; a process that wrote also compacts on close, from 16 KiB of journal on. So one more
+# memory never costs a rewrite of all of them.
+#
+# A recall appends its access counts to the journal without fsync and rewrites nothing: index.json
+# and the mirror follow with the next compaction, or when the memory itself is written.
 
 class Store(Protocol):
     """Where memories live: records in transactions, and the search over them.
@@ -6219,6 +6228,8 @@ class FileStore:
         self.loss = 0                              # memories there were before a loss; 0 without
         self._loss_says = ""                       # the sentence about it
         self._journal_end = self._known_until = self._saved_lag = 0
+        self._has_durable_name = False             # the journal's entry in its folder is synced
+        self._has_written = False                  # this process, and not only access counts
         self._unmirrored: dict[str, None] = {}     # changed, and maybe not yet in store/
         self._unmirrored_before: frozenset[str] = frozenset()    # when the search state was saved
         self._stale: dict[str, None] = {}          # of `_counted`, by processes that were killed
@@ -6755,6 +6766,7 @@ class FileStore:
     def _reload(self) -> None:
         """Read index.json, then the journal; tell the loaded indexes only what differs."""
         self._read_tombs()
+        self._has_durable_name = False             # another process may have made this journal
         before, state = self._rows, self._read_state()
         data = self._read_index()
         self._check = [len(data), zlib.crc32(data)]
@@ -7081,13 +7093,15 @@ class FileStore:
         reading = kinds == {"touch"}
         path, payload = self.root / "index.journal", seal(to_json(self._ops), self.cipher)
         line = b"%08x %s\n" % (zlib.crc32(payload), payload)
-        self._journal_end = append_bytes(path, line, durable=not reading)
+        self._journal_end = append_bytes(path, line, durable=not reading,
+                                         new_name=not self._has_durable_name)
         self._seen = (self._seen[0], _stamp(path))
         if reading:
             return
+        self._has_durable_name = self._has_written = True
         try:
             self._mirror()
-            if self._residue or self._index_size() < _FOLD_AT_ONCE or self._is_long():
+            if self._residue or self._index_size() < _COMPACT_AT_ONCE or self._is_long():
                 self._fold()
             if self._residue:
                 self._purge()
@@ -7097,7 +7111,7 @@ class FileStore:
             self.notices.append(f"stored in index.journal, but not everywhere yet: {problem}")
 
     def _is_long(self) -> bool:
-        return self._journal_end > max(_FOLD_AT_ONCE // 4, self._index_size() // 32)
+        return self._journal_end > max(_LONG_JOURNAL, self._index_size() // 32)
 
     def _index_size(self) -> int:
         return self._seen[0][2] if self._seen and self._seen[0] else 0
@@ -7116,9 +7130,11 @@ class FileStore:
                 continue
             if os.path.islink(path):               # never written through: it may point out
                 os.unlink(path)
-            # A kill never tears a file; only a single write is worth waiting for the disk.
+            # A kill never tears a file, and a new one torn by a power cut is recognised. An old
+            # one must not come back as if a person had edited it; of many that is not waited for.
+            is_edit = len(self._unmirrored) == 1 and os.path.exists(path)
             write_atomic(path, _markdown(json.loads(row)).encode("utf-8", "replace"),
-                         durable=len(self._unmirrored) == 1)
+                         durable=is_edit)
         self._unmirrored.clear()
 
     def _fold(self) -> None:
@@ -7128,13 +7144,14 @@ class FileStore:
         self._mirror()
         self._stale.clear()
         self.describe_rooms()
-        if self._index_size() < _FOLD_ON_CLOSE:    # a small graph.json follows at once
+        if self._index_size() < _SMALL_INDEX:      # a small graph.json follows at once
             self._parts["graph"].open(self)
             self._parts["graph"].save(self.cipher)
         self._save_tombs()
         self._write_index(_join_rows(self._rows.values()))
         (self.root / "index.journal").unlink(missing_ok=True)
         self._journal_end = self._known_until = 0
+        self._has_durable_name = False
         self._seen = (_stamp(self.root / "index.json"), None)
 
     def settle(self, *, rebuild: bool = False) -> None:
@@ -7240,12 +7257,14 @@ class FileStore:
     # -- closing ------------------------------------------------------------
 
     def close(self) -> None:
-        """Fold a small journal and keep the search indexes for the next process.
+        """Compact the journal of a process that wrote, and save what the indexes lag behind.
 
+        A process that only read leaves the records as they are, unless their journal is long.
         All of it can be made again, so a busy or read-only store just skips it.
         """
-        foldable = self._residue or self._journal_end and (
-            self._index_size() < _FOLD_ON_CLOSE or self._is_long())
+        is_worth_it = self._has_written and self._index_size() < _SMALL_INDEX and (
+            self._journal_end > _JOURNAL_ON_CLOSE)
+        foldable = self._residue or self._is_long() or is_worth_it
         if not (foldable or self._fresh or self._lag() != self._saved_lag):
             return
         try:
@@ -7277,7 +7296,9 @@ class FileStore:
                  "journal": self._journal_mark(self._journal_end),
                  "hot": self._hot, "changed": changed,
                  "unmirrored": [*self._unmirrored, *self._stale]}
-        self.write(".search/state.json", to_json({**state, "crc": zlib.crc32(to_json(state))}))
+        data = to_json({**state, "crc": zlib.crc32(to_json(state))})
+        make_folder(self.root / ".search")
+        write_atomic(self.root / ".search" / "state.json", seal(data, self.cipher), durable=False)
         self._saved_lag = self._lag()
 
     def _read_state(self) -> dict[str, object]:
@@ -7302,7 +7323,9 @@ class FileStore:
         return [len(data), zlib.crc32(data)]
 
 
-_FOLD_AT_ONCE, _FOLD_ON_CLOSE = 262_144, 1_048_576           # bytes of index.json
+_COMPACT_AT_ONCE = 12_288                          # bytes of index.json: some 40 memories
+_SMALL_INDEX = 1_048_576                           # bytes of index.json
+_LONG_JOURNAL, _JOURNAL_ON_CLOSE = 65_536, 16_384  # bytes of index.journal
 _VECTORS_IN_JSON, _VECTORS_UNSAVED = 1 << 20, 32             # bytes of float32; vectors
 _BAD_LINE = "a damaged line of index.journal is left out"
 _ARCHIVE = "memory_archive.db"                     # where it is and index.json is not: the store

@@ -423,7 +423,7 @@ class Crash(Stress):
 
     def setUp(self) -> None:
         super().setUp()
-        patch = mock.patch.object(hermes, "_FOLD_ON_CLOSE", 270_000)
+        patch = mock.patch.object(hermes, "_SMALL_INDEX", 270_000)
         patch.start()                              # so that a store of 300 KB counts as large
         self.addCleanup(patch.stop)
 

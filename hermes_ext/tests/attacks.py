@@ -651,8 +651,8 @@ def damage_files(scene: Scene, tally: Tally, folder: Path, *, choose: Choice = l
 def _leave_a_log(scene: Scene) -> None:
     """Write three memories and die, so that a journal or a log of SQLite is there."""
     def write() -> int:
-        if hasattr(core, "_FOLD_AT_ONCE"):
-            core._FOLD_AT_ONCE = 0                 # as for a large store
+        if hasattr(core, "_COMPACT_AT_ONCE"):
+            core._COMPACT_AT_ONCE = 0               # as for a large store
         source = random.Random(3)
         memory = HermesLite(scene.root)
         made = {}

@@ -226,7 +226,7 @@ class TestMigrate(unittest.TestCase):
                 self.assertEqual((old.root / archive.FILE).exists(), to == "archive")
 
     def test_a_journal_left_by_a_killed_move_brings_nothing_forgotten_back(self) -> None:
-        with mock.patch.multiple(core, _FOLD_AT_ONCE=0, _FOLD_ON_CLOSE=0), mock.patch.object(
+        with mock.patch.multiple(core, _COMPACT_AT_ONCE=0, _SMALL_INDEX=0), mock.patch.object(
                 FileStore, "_is_long", lambda store: False):
             memory = self.memory()
             self.fill(memory, 9)
