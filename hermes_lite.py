@@ -4424,6 +4424,17 @@ class SaturationByLength(dict[int, float]):
         return part
 
 
+class IdFilter:
+    """Tells which ids may be found: those that pass *test*; *ids*, if given, are all that can."""
+
+    def __init__(self, test: Callable[[str], bool], ids: Collection[str] | None = None) -> None:
+        self.test = test
+        self.ids = ids
+
+    def __call__(self, memory_id: str) -> bool:
+        return self.test(memory_id)
+
+
 class BM25Index:
     """Okapi BM25 over short notes: finds the best of a query, exactly, ties to the newer.
 
@@ -4506,9 +4517,12 @@ class BM25Index:
             return []
         factors = factors or {}
         is_accepted = functools.cache(accept) if accept else None
-        depth = k
+        only = accept.ids if isinstance(accept, IdFilter) else None
+        depth = None if k is None or only is not None else k * (1 if accept is None else 8)
         while True:
-            if depth is None:
+            if only is not None:
+                found = self._among(terms, only, factors)
+            elif depth is None:
                 found = self._all(terms, factors)
             else:
                 found = self._best(terms, depth, factors)
@@ -4528,6 +4542,14 @@ class BM25Index:
         rows = [(score * factors.get(doc, 1.0), doc) for doc, score in scores.items()]
         rows.sort(reverse=True)
         return rows
+
+    def _among(self, terms: Sequence[QueryTerm], keys: Collection[str],
+               factors: Mapping[int, float]) -> list[tuple[float, int]]:
+        """Return (score, document) of those of some notes that have a term, best first."""
+        docs = self.postings.docs(keys)
+        rows = [(sum(parts) * factors.get(doc, 1.0), doc)
+                for doc, parts in self.parts(terms, docs.values()).items()]
+        return sorted((row for row in rows if row[0] > 0), reverse=True)
 
     def _best(self, terms: Sequence[QueryTerm], k: int,
               factors: Mapping[int, float]) -> list[tuple[float, int]]:
@@ -8516,7 +8538,7 @@ class HermesLite:
         return None if room is None else self.config.check_room(self._clean(room))
 
     def _filter(self, room: str | None, tags: Sequence[str],
-                agent: str | None) -> Callable[[str], bool] | None:
+                agent: str | None) -> IdFilter | None:
         """Return what tells whether an id passes; None when everything does."""
         ids = self.store.tagged(tags, _MANY_TAGGED) if tags else []
         known, rest = frozenset(ids), tags if len(ids) == _MANY_TAGGED else ()
@@ -8530,9 +8552,12 @@ class HermesLite:
                     {*rest} <= {*tag_forms(m.get("tags") or ())})
 
         get = getattr(self.store, "entry", self.store.get)     # cheaper, where a store has it
-        if room is None and agent is None and not rest:
-            return known.__contains__ if tags else None
-        return passes
+        if not tags:
+            return IdFilter(passes) if room is not None or agent is not None else None
+        if rest:
+            return IdFilter(passes)
+        is_known = room is None and agent is None
+        return IdFilter(known.__contains__ if is_known else passes, known)
 
     def _arms(self, query: str, depth: int, accept: Callable[[str], bool] | None,
               degraded: builtins.list[str]) -> dict[str, builtins.list[tuple[str, float]]]:
