@@ -2170,6 +2170,12 @@ class _Reader:
                 is_near: bool = True) -> _Span | None:
         """The value at *at* if it is a secret, considering the words of the *link* before it."""
         value = self.page.value(at, self.label, how)
+        next_key = "," in link and value.quoted and re.compile(r"[\"'\\]+\s*:\s*").match(
+            self.page.plain, value.end)
+        if next_key:                              # in JSON the label is itself a value
+            if value.text.lower() not in ("value", "val", "wert", "值"):
+                return None
+            value = self.page.value(next_key.end(), self.label, how)
         if close and not value.quoted:            # in JSON: a number, a word or a structure
             end = _grammar("scalar").match(self.page.plain, value.start).end()
             value = _Value(value.start, end, self.page.plain[value.start:end], False)

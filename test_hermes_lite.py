@@ -1326,6 +1326,15 @@ class MustStay(unittest.TestCase):
                      *(fill(t, random.Random(5))[0] for t in ("commit {sha}", "{uuid}"))):
             self.stays(text)
 
+    def test_a_key_of_json_behind_a_value_that_is_a_label(self) -> None:
+        self.stays('{"rule": "password", "id": "mem_20260805_120000_8397"}')
+        secret = "tiger77"
+        for quote in "\"'":
+            text = f"{{'name': 'password', 'value': '{secret}', 'x': 1}}".replace("'", quote)
+            clean, labels = redact(text)
+            self.assertNotIn(secret, clean)
+            self.assertEqual((clean.count("value"), labels), (1, ("password",)))
+
     def test_named_over_matches_of_the_base_patterns(self) -> None:
         for text in ("密码：空", "密码是空的", "口令：未设置", "密码为必填项", "password: unset", "password: required",
                      "Password: expired", "passwd: changed", "token: 500", "tokens: 12345",

@@ -285,7 +285,7 @@ class Encrypt(Case):
         before = self.prints()
         with self.assertRaisesRegex(ConfigError, "no new key"):
             self.open(HERMES_ENCRYPT="on")
-        for name in ("index.json", "vectors.json", "graph.json"):
+        for name in ("index.json", "graph.json"):
             (self.root / name).unlink()               # only backups are left under the key
         with self.assertRaises(ConfigError):
             self.open(HERMES_ENCRYPT="on")
