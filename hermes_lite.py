@@ -85,13 +85,14 @@ if TYPE_CHECKING:
     import argparse
 
 __all__ = [
-    "BM25Index", "CircuitBreaker", "Config", "ConfigError", "DamagedData", "Digest", "Draft",
-    "Event", "Extension", "Fact", "FileStore", "Forgotten", "GraphStore", "HermesError",
-    "HermesLite", "Hit", "Hits", "JinaVectorizer", "LLMDigester", "LocalHashVectorizer", "Locked",
-    "Memory", "MissingPackage", "NotFound", "OPERATIONS", "Operation", "Param", "Pruned",
-    "REDACTION_RULES", "RedactionRule", "Refused", "Remembered", "RememberedBatch", "RemoteError",
-    "RuleDigester", "SiliconFlowReranker", "SiliconFlowVectorizer", "StorageError", "Store",
-    "UsageError", "Vectorizer",
+    "BM25Index", "Backups", "CircuitBreaker", "Config", "ConfigError", "DamagedData", "Digest",
+    "Draft", "Event", "Extension", "Fact", "FileStore", "Forgotten", "GraphStore",
+    "HermesError", "HermesLite", "Hit", "Hits", "JinaVectorizer", "LLMDigester",
+    "LocalHashVectorizer", "Locked", "Memory", "Mirror", "MissingPackage", "NotFound",
+    "OPERATIONS", "Operation", "Param", "Pruned", "REDACTION_RULES", "RedactionRule", "Refused",
+    "Remembered", "RememberedBatch", "RemoteError", "RootFiles", "RuleDigester",
+    "SiliconFlowReranker", "SiliconFlowVectorizer", "StorageError", "Store", "Tombstones",
+    "UsageError", "VectorFiles", "Vectorizer",
     "check_selectors", "extract_entities", "find_conflicts", "main", "minmax_merge",
     "normalise", "printable", "printable_json", "redact", "rrf_merge", "similarity",
     "tokenize_terms"]
@@ -6234,21 +6235,433 @@ def tombs_file(key: str, tombs: Mapping[str, Mapping[str, str]]) -> bytes:
     return to_json({**body, "crc": zlib.crc32(to_json(body))}) + b"\n"
 
 
+class RootFiles:
+    """The files of one root, sealed when encryption is on; shared by the parts of a store.
+
+    *notices* collects the sentences for the next answer: what was damaged, where it went.
+    """
+
+    def __init__(self, root: Path, cipher: Cipher | None = None) -> None:
+        self.root, self.cipher = root, cipher
+        self.notices: list[str] = []
+
+    def write(self, name: str, data: bytes, *, durable: bool = True) -> Path:
+        """Replace a file of this root and return its path; *durable* as in write_atomic."""
+        path = self.root / name
+        make_folder(path.parent)
+        write_atomic(path, seal(data, self.cipher), durable=durable)
+        return path
+
+    def read(self, name: str) -> bytes | None:
+        """Return the plain bytes of a file that can be done without; a damaged one goes aside."""
+        path = self.root / name
+        try:
+            return unseal(path.read_bytes(), self.cipher)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError):
+            if is_ciphertext(_head(path)):         # it may be the key that does not fit
+                self.check_key()
+            self.notices.append(f"{name} was damaged ({_put_aside(path)})")
+            return None
+
+    def check_key(self, data: bytes = b"gAAAA") -> None:
+        """Raise ConfigError where another process has changed the encryption of *data*."""
+        known = _read_key(self.root / ".key_check")
+        fits = self.cipher is not None and (not known or known in self.cipher.marks)
+        if is_ciphertext(data) and not fits:
+            raise ConfigError(f"the encryption of {self.root} was changed by another process; "
+                              "nothing was written, start this one again")
+
+
+class Mirror:
+    """store/ID.md: one Markdown file a memory, for people and their editors.
+
+    Invariants: a file is written after the record is in the journal, replaced whole, and never
+    through a symbolic link. It may be older than its record after a kill; `pending` names those
+    files. Its access_count follows when the memory itself is written, or on compaction.
+    """
+
+    def __init__(self, files: RootFiles, row_of: Callable[[str], bytes | None], *,
+                 is_kept: Callable[[], bool] = lambda: True) -> None:
+        self.pending: dict[str, None] = {}         # changed, and maybe not yet in store/
+        self.accessed: dict[str, None] = {}        # counted, and not yet so in store/
+        self.stale: dict[str, None] = {}           # of `accessed`, by processes that were killed
+        self.spared: frozenset[str] = frozenset()  # ids whose file a person is to write or delete
+        self._files = files
+        self._row_of = row_of
+        self._is_kept = is_kept
+
+    def path(self, memory_id: str) -> Path:
+        """Return where the file of a memory stands."""
+        return self._files.root / "store" / f"{memory_id}.md"
+
+    def write_pending(self) -> None:
+        """Bring the files of changed memories up to date, or remove them."""
+        is_kept = self._is_kept()
+        if self.pending and is_kept:
+            make_folder(self._files.root / "store")
+        for memory_id in self.pending:
+            row = self._row_of(memory_id)
+            if row is None or not is_kept:
+                self.path(memory_id).unlink(missing_ok=True)
+            elif memory_id not in self.spared:
+                self._write(memory_id, row)
+        self.pending.clear()
+
+    def _write(self, memory_id: str, row: bytes) -> None:
+        """Write one file.
+
+        A kill never tears a file, and a new one torn by a power cut is recognised. An old one
+        must not come back as if a person had edited it; of many that is not waited for.
+        """
+        path = str(self.path(memory_id))
+        if os.path.islink(path):                   # never written through: it may point out
+            os.unlink(path)
+        is_edit = len(self.pending) == 1 and os.path.exists(path)
+        write_atomic(path, _markdown(json.loads(row)).encode("utf-8", "replace"),
+                     durable=is_edit)
+
+    def write_all(self) -> None:
+        """Bring every file up to date that lags behind, those only accessed too."""
+        self.write_pending()
+        self.pending, self.accessed = self.accessed, {}
+        self.write_pending()
+        self.stale.clear()
+
+    def check_pending(self) -> None:
+        """Put off what a killed process left: a file that is there is written on compaction."""
+        for memory_id in list(self.pending):
+            if self.path(memory_id).exists() == (self._row_of(memory_id) is not None):
+                del self.pending[memory_id]
+                self.accessed[memory_id] = None    # its file may be older
+                self.stale[memory_id] = None
+
+    def read(self) -> Iterator[Memory]:
+        """Yield the memories of all files that are whole and bear their own name."""
+        for path in sorted(self._files.root.glob("store/*.md")):
+            with contextlib.suppress(ValueError, OSError):
+                memory = from_markdown(path.read_bytes().decode("utf-8"))
+                if memory.id == path.stem and not path.is_symlink():
+                    yield replace(memory, content=redact(memory.content)[0])
+
+
+class Tombstones:
+    """tombstones.json: keyed hashes of the texts that were forgotten, and why.
+
+    File, version 1: {"version", "key", "tombstones": {mark: {id, why, at}}, "crc"}. It is written
+    twice, backups/tombstones.bak first, so that losing one file brings nothing back. The key is
+    on the disk before the first hash is made with it. An id that was in use never comes back.
+    """
+
+    NAMES = ("backups/tombstones.bak", "tombstones.json")
+
+    def __init__(self, files: RootFiles) -> None:
+        self.by_mark: dict[str, dict[str, str]] = {}
+        self.retired: set[str] = set()             # ids that were in use
+        self._files = files
+        self._key = ""
+        self._saved = b""                          # what the file holds, as far as known
+
+    def ids(self) -> set[str]:
+        """Return the ids of all memories that left a tombstone."""
+        return {tomb["id"] for tomb in self.by_mark.values()}
+
+    def mark(self, text: str) -> str:
+        """Return the keyed hash of *text*; the first one makes the key."""
+        if not self.key():
+            self._key = os.urandom(32).hex()
+            self._files.write("tombstones.json", self._data())
+        return tomb_mark(self._key, text)
+
+    def key(self) -> str:
+        """Return the key of the hashes, "" when none was made by any process yet."""
+        if not self._key:
+            here = self.by_mark
+            self.read()
+            self.by_mark.update(here)
+        return self._key
+
+    def find(self, text: str) -> Mapping[str, str] | None:
+        """Return {id, why, at} when a memory of this text was removed, None otherwise."""
+        return self.by_mark.get(self.mark(text)) if self.by_mark else None
+
+    def marks_of(self, text: str, memory_id: str) -> list[str]:
+        """Return the marks that keep *text*, or this id, away."""
+        wanted = self.by_mark.get(self.mark(text), {}).get("id"), memory_id
+        return [mark for mark, tomb in self.by_mark.items() if tomb["id"] in wanted]
+
+    def add(self, memory_id: str, marks: Iterable[str], tomb: dict[str, str] | None) -> None:
+        """Retire an id, and keep its texts away when there is a tombstone."""
+        self.retired.add(memory_id)
+        if tomb is not None:
+            self.by_mark.update(dict.fromkeys(marks, tomb))
+
+    def replace(self, key: str, tombs: Mapping[str, Mapping[str, str]]) -> None:
+        """Take over the tombstones of another store, and their key, in place of any here."""
+        self._key = key
+        self.by_mark = {mark: dict(tomb) for mark, tomb in tombs.items()}
+        self.retired.update(self.ids())
+        self.save()
+
+    def save(self) -> None:
+        """Write both files where they do not say what is known."""
+        if self.key() and self._data() != self._saved:
+            self._saved = self._data()
+            for name in self.NAMES:
+                self._files.write(name, self._saved)
+
+    def _data(self) -> bytes:
+        return tombs_file(self._key, self.by_mark)
+
+    def read(self) -> None:
+        """Read the tombstones anew; the copy in backups/ stands in for a lost file."""
+        self.by_mark, self._saved = {}, b""
+        for name in reversed(self.NAMES):
+            path = self._files.root / name
+            try:
+                self._read_file(path)
+                return
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError, LookupError, TypeError, AttributeError):
+                self._files.notices.append(f"{path.name} was damaged ({_put_aside(path)}); its "
+                                           "copy serves where there is one")
+
+    def _read_file(self, path: Path) -> None:
+        stored = path.read_bytes()
+        self._files.check_key(stored)
+        data = unseal(stored, self._files.cipher)
+        content = from_json(data)
+        if content.pop("crc", None) not in (None, zlib.crc32(to_json(content))):
+            raise ValueError("checksum")
+        self.by_mark = {str(mark): {name: str(tomb[name]) for name in ("id", "why", "at")}
+                        for mark, tomb in content["tombstones"].items()}
+        self._key = str(content["key"])
+        self.retired.update(self.ids())
+        is_sealed_as_wanted = is_ciphertext(stored) == (self._files.cipher is not None)
+        if path.name == "tombstones.json" and is_sealed_as_wanted:
+            self._saved = data
+
+
+class Backups:
+    """backups/auto_index.json.YYYYMMDD.bak: the records as they were before a day's first write.
+
+    The newest *kept* good ones stay. A damaged backup neither counts nor goes, nor does one that
+    holds what the store has lost.
+    """
+
+    def __init__(self, files: RootFiles, *, clock: Callable[[], datetime], kept: int) -> None:
+        self._files = files
+        self._clock = clock
+        self._kept = kept
+
+    def paths(self) -> list[Path]:
+        """Return the backups, newest first; last those that a wrong clock has dated."""
+        tomorrow = f"{self._clock().astimezone(timezone.utc) + timedelta(days=1):%Y%m%d}"
+        paths = sorted(self._files.root.glob("backups/auto_index.json.*.bak"), reverse=True)
+        late = [path for path in paths if path.name.split(".")[2] > tomorrow]
+        return [path for path in paths if path not in late] + late
+
+    def read(self, path: Path) -> list[Memory] | None:
+        """Return a backup's memories, None when it is damaged."""
+        try:
+            data = unseal(path.read_bytes(), self._files.cipher)
+            return [Memory.from_entry(entry) for entry in from_json(data)]
+        except (ValueError, OSError, TypeError):
+            return None
+
+    def newest(self) -> list[Memory]:
+        """Return the memories of the newest good backup, [] when there is none."""
+        for path in self.paths():
+            entries = self.read(path)
+            if entries is not None:
+                return entries
+        return []
+
+    def drop_old(self, *, is_taken: Callable[[str], bool], has_loss: bool) -> None:
+        """Remove what is older than the newest good ones.
+
+        A backup stays when more than half of it is unknown to *is_taken*, or any of it while a
+        loss is not mended.
+        """
+        paths = self.paths()
+        good = 0
+        for path in paths if len(paths) > self._kept else ():
+            entries = self.read(path)
+            if entries is None:
+                continue
+            good += 1
+            if good <= self._kept:
+                continue
+            lost = sum(not is_taken(each.id) for each in entries)
+            if not (2 * lost > len(entries) or lost and has_loss):
+                path.unlink(missing_ok=True)
+
+
+class VectorFiles:
+    """vectors.json and vectors.f32: dense vectors of one backend, model and dimension.
+
+    The formats are VectorCache's. New vectors stand in vectors.json; above 1 MiB of them all go
+    to vectors.f32, which is mapped and not parsed. Each has the mark of the text it was made
+    from: one of another text is left out. Several processes may add: what they wrote is read
+    again before a write.
+
+    *mark_of* returns the mark of a memory's text as it is now, None where there is no memory.
+    """
+
+    UNSAVED = 32                                   # so many new vectors are worth a write
+
+    def __init__(self, files: RootFiles, mark_of: Callable[[str], int | None]) -> None:
+        self.fresh: dict[str, None] = {}           # ids whose vectors are not on the disk yet
+        self._files = files
+        self._mark_of = mark_of
+        self._cache: VectorCache | None = None
+        self._seen: tuple | None = None            # stamps of both files
+
+    def kind(self) -> VectorKind | None:
+        """Return whose dense vectors vectors.json holds; None when there are none."""
+        with contextlib.suppress(ValueError, LookupError, AttributeError, TypeError):
+            content = from_json(self._files.read("vectors.json") or b"{}")
+            if content["backend"] != "local":
+                return VectorKind(content["backend"], content["model"], content["dimension"])
+        return None
+
+    def put(self, kind: Vectorizer | VectorKind, vectors: Mapping[str, Vector]) -> None:
+        """Keep vectors of memories that are still there, in memory until `save`."""
+        cache = self.cache(kind)
+        for memory_id, vector in vectors.items():
+            mark = self._mark_of(memory_id)
+            if mark is not None and cache.put(memory_id, vector, mark=mark):
+                self.fresh[memory_id] = None
+
+    def cache(self, kind: Vectorizer | VectorKind) -> VectorCache:
+        """Return the cache of this model, with what other processes have written to it."""
+        cache, model = self._cache, (kind.name, kind.model)
+        seen = self._stamps()
+        same = cache is not None and (cache.backend, cache.model) == model and (
+            kind.dimension in (None, cache.dimension) or cache.dimension is None)
+        if same and seen == self._seen:
+            return cache
+        dimension = kind.dimension or (cache.dimension if same else None)
+        self._cache = VectorCache(*model, dimension)
+        self._load(self._cache)
+        if same:
+            self._cache.take(cache, self.fresh)
+        else:
+            self.fresh.clear()
+        self._seen = seen
+        if self._cache.notice:
+            self._files.notices.append(self._cache.notice)
+        return self._cache
+
+    def _stamps(self) -> tuple:
+        root = self._files.root
+        return _stamp(root / "vectors.json"), _stamp(root / "vectors.f32")
+
+    def _load(self, cache: VectorCache) -> None:
+        """Read what is on the disk of this model; leave out what is of another text."""
+        data, block = self._files.read("vectors.json"), self._block()
+        try:
+            cache.load(data or b'{"backend": null, "vectors": {}}', block)
+        except (ValueError, LookupError, TypeError):
+            cache.load(b'{"backend": null, "vectors": {}}')
+            aside = _put_aside(self._files.root / "vectors.json")
+            self._files.notices.append(f"vectors.json was damaged ({aside}); made again")
+        cache.notice = cache.notice if data else None
+        for memory_id, mark in list(cache.marks().items()):
+            now = self._mark_of(memory_id)
+            if now is None or mark not in (0, now):
+                cache.drop(memory_id)
+
+    def _block(self) -> bytes | None:
+        """Return the bytes of vectors.f32, mapped where they are plain; a damaged one goes."""
+        path = self._files.root / "vectors.f32"
+        try:
+            is_plain = self._files.cipher is None
+            data = _map_file(path) if is_plain else self._files.read(path.name)
+            if data is not None:
+                read_block(data)
+            return data
+        except OSError:
+            return None
+        except (ValueError, LookupError, TypeError, struct.error):
+            self._files.notices.append(f"vectors.f32 was damaged ({_put_aside(path)}); made again")
+            return None
+
+    def save(self) -> None:
+        """Write what is new, with what another process has added meanwhile."""
+        mine = self._cache
+        disk = VectorCache(mine.backend, mine.model, mine.dimension)
+        self._load(disk)
+        disk.take(mine, self.fresh)
+        self._write(disk)
+        self._cache, self.fresh = disk, {}
+
+    def _write(self, cache: VectorCache) -> None:
+        path = self._files.root / "vectors.f32"
+        if cache.faded or cache.loose_bytes() > _VECTORS_IN_JSON:
+            block = cache.dump_block() if cache.marks() else None
+            small = VectorCache(cache.backend, cache.model, cache.dimension)
+            if block and len(block) > _VECTORS_IN_JSON:
+                self._files.write(path.name, block)
+                small.load(small.dump(), self._block())
+            else:
+                small.take(cache, list(cache.marks()))
+                path.unlink(missing_ok=True)
+            cache.load(small.dump(), self._block())
+        self._files.write("vectors.json", cache.dump())
+        self._seen = self._stamps()
+
+    def strange(self) -> list[str]:
+        """Return the ids in both files that no record has, sorted."""
+        found: set[str] = set()
+        with contextlib.suppress(ValueError, LookupError, AttributeError, TypeError):
+            found |= from_json(self._files.read("vectors.json") or b"{}")["vectors"].keys()
+        if (block := self._block()) is not None:
+            found |= {row[0] for row in read_block(block)[0][3]}
+        return sorted(each for each in found if self._mark_of(each) is None)
+
+    def forget(self, memory_id: str) -> None:
+        """Take one vector out of memory: its text has changed or gone."""
+        if self._cache is not None:
+            self._cache.drop(memory_id)
+
+    def drop(self, ids: Iterable[str]) -> None:
+        """Take the vectors of these memories out of memory and out of both files."""
+        gone = set(ids)
+        for memory_id in gone if self._cache is not None else ():
+            self._cache.drop(memory_id)
+            self.fresh.pop(memory_id, None)
+        with contextlib.suppress(ValueError, LookupError, AttributeError, TypeError):
+            content = from_json(self._files.read("vectors.json") or b"{}")
+            kept = {i: v for i, v in content["vectors"].items() if i not in gone}
+            if len(kept) < len(content["vectors"]):
+                marks = {i: m for i, m in content.get("marks", {}).items() if i in kept}
+                self._files.write("vectors.json", to_json({
+                    **content, **({"marks": marks} if marks else {}), "vectors": kept}))
+        block = self._block()
+        if block is not None and gone & {row[0] for row in read_block(block)[0][3]}:
+            self._files.write("vectors.f32", without_vectors(block, gone))
+
+
 class FileStore:
     """Memories as JSON and Markdown files in one folder; the head of this chapter says how."""
 
     def __init__(self, root: Path, config: Config, *, cipher: Cipher | None = None,
                  clock: Callable[[], datetime] = utc_now) -> None:
-        self.root, self.config, self.cipher, self.clock = root, config, cipher, clock
-        self.notices: list[str] = []
+        self.root, self.config, self.clock = root, config, clock
+        self.files = RootFiles(root, cipher)
+        self.tombstones = Tombstones(self.files)
+        self.mirror = Mirror(self.files, lambda memory_id: self._rows.get(memory_id),
+                             is_kept=lambda: bool(config["encryption"]["markdown"]))
+        self.backups = Backups(self.files, clock=clock, kept=config["storage"]["backups_kept"])
+        self.vectors = VectorFiles(self.files, self._text_mark)
         self.backend = "local"                     # whose vectors vectors.json holds
         self.progress: Callable[[str, int, int], None] | None = None
-        self.spared: frozenset[str] = frozenset()  # ids whose Markdown file a person decides on
         self._rows: dict[str, bytes] = {}          # id -> its line of index.json
         self._hot: dict[str, int] = {}             # id -> access_count, where it is hot
-        self._tombs: dict[str, dict[str, str]] = {}
-        self._gone: set[str] = set()               # ids that were in use
-        self._tomb_key, self._tombs_saved, self._backup_day = "", b"", ""
+        self._backup_day = ""
         self._ops: list[list] = []                 # of the open transaction
         self._depth, self._lock = 0, FileLock(root / ".lock")
         self._seen: tuple | None = None            # stamps of index.json and the journal
@@ -6258,16 +6671,10 @@ class FileStore:
         self._journal_end = self._known_until = self._saved_lag = 0
         self._has_durable_name = False             # the journal's entry in its folder is synced
         self._has_written = False                  # this process, and not only access counts
-        self._unmirrored: dict[str, None] = {}     # changed, and maybe not yet in store/
-        self._unmirrored_before: frozenset[str] = frozenset()    # when the search state was saved
-        self._stale: dict[str, None] = {}          # of `_counted`, by processes that were killed
-        self._counted: dict[str, None] = {}        # accessed, and not yet so in store/
+        self._pending_before: frozenset[str] = frozenset()    # when the search state was saved
         self._suspect = ""                         # "bad" or "torn": a line of the journal
         self._residue = False                      # what was removed may stand in derived files
-        self._vectors: VectorCache | None = None
         self._local = LocalHashVectorizer()
-        self._fresh: dict[str, None] = {}          # ids whose vectors are not on the disk yet
-        self._vectors_seen: tuple | None = None    # stamps of vectors.json and vectors.f32
         how = config["retrieval"]
         self._format = f"{__version__} 4 " + " ".join(f"{name}={how[name]}" for name in (
             "stem", "grams", "cues", "bm25_k1", "bm25_b"))
@@ -6283,6 +6690,24 @@ class FileStore:
                                 lambda data: make_index(MemoryPostings.load(data)), index_entry),
             "graph": SavedIndex(root / "graph.json", GraphStore, GraphStore.load,
                                 graph_entry)}
+
+    @property
+    def cipher(self) -> Cipher | None:
+        """What seals the files of this root; None without encryption."""
+        return self.files.cipher
+
+    @cipher.setter
+    def cipher(self, cipher: Cipher | None) -> None:
+        self.files.cipher = cipher
+
+    @property
+    def notices(self) -> list[str]:
+        """Sentences for the next answer, of this store and of its parts."""
+        return self.files.notices
+
+    @notices.setter
+    def notices(self, notices: list[str]) -> None:
+        self.files.notices = notices
 
     @property
     def index(self) -> BM25Index:
@@ -6318,7 +6743,7 @@ class FileStore:
 
     def is_taken(self, memory_id: str) -> bool:
         """Tell whether the id is in use or was: an id never comes back."""
-        return memory_id in self._rows or memory_id in self._gone
+        return memory_id in self._rows or memory_id in self.tombstones.retired
 
     # -- transactions -------------------------------------------------------
 
@@ -6348,7 +6773,7 @@ class FileStore:
 
     def _begin(self) -> None:
         if self.cipher:
-            self._check_key()
+            self.files.check_key()
         self.refresh()
         self._cut_torn_tail()
         if self._suspect:
@@ -6358,19 +6783,14 @@ class FileStore:
                 os.chmod(self.root, 0o700)
             self._write_index(_join_rows(self._rows.values()))
             self._seen = (_stamp(self.root / "index.json"), self._seen[1])
-        for memory_id in list(self._unmirrored):   # of a process that was killed
-            there = (self.root / "store" / f"{memory_id}.md").exists()
-            if there == (memory_id in self._rows):
-                del self._unmirrored[memory_id]
-                self._counted[memory_id] = None    # its file may be older: when folding
-                self._stale[memory_id] = None
+        self.mirror.check_pending()
         if self._residue:
             self._fold()
             self._purge()
 
     def behind(self) -> frozenset[str]:
         """Return the ids whose Markdown file may be older than the record, as after a kill."""
-        return frozenset(self._unmirrored)
+        return frozenset(self.mirror.pending)
 
     def revision(self) -> list:
         """Return what differs once the records have changed, as far as `refresh` has looked."""
@@ -6392,7 +6812,8 @@ class FileStore:
         the memory may come back, as when a backup is restored.
         """
         tomb = {"id": memory_id, "why": redact(str(why))[0], "at": iso(self.clock())}
-        marks = [self._mark(text) for text in (self.text(memory_id), *also)] if why else []
+        texts = (self.text(memory_id), *also) if why else ()
+        marks = [self.tombstones.mark(text) for text in texts]
         self._do(["del", memory_id, *([marks, tomb] if why else ())])
 
     def touch(self, memory_ids: Sequence[str], moment: datetime) -> None:
@@ -6424,9 +6845,9 @@ class FileStore:
                 if memory_id in self._rows:
                     self._set_row({**json.loads(self._rows[memory_id]), "access_count": count,
                                    "importance": importance, "last_accessed": rest[0]})
-                    self._counted[memory_id] = None
+                    self.mirror.accessed[memory_id] = None
         elif kind == "lift":
-            self._tombs.pop(subject, None)
+            self.tombstones.by_mark.pop(subject, None)
         else:
             memory_id, after = (subject["id"], subject) if kind == "put" else (subject, None)
             before = None if known else self.entry(memory_id)
@@ -6435,11 +6856,10 @@ class FileStore:
             else:
                 self._rows.pop(memory_id, None)
                 self._hot.pop(memory_id, None)
-                self._gone.add(memory_id)
-                self._tombs.update(dict.fromkeys(*rest) if rest else ())
+                self.tombstones.add(memory_id, *(rest or ((), None)))
                 self._residue = True
-            if not known or memory_id in self._unmirrored_before:
-                self._unmirrored[memory_id] = None
+            if not known or memory_id in self._pending_before:
+                self.mirror.pending[memory_id] = None
             if not known and _indexed(before) != _indexed(after):
                 self._changed(memory_id, after)
 
@@ -6455,85 +6875,30 @@ class FileStore:
             part.changed[memory_id] = None
             if part.index is not None:
                 part.apply(memory_id, entry)
-        if self._vectors is not None:
-            self._vectors.drop(memory_id)
+        self.vectors.forget(memory_id)
 
     # -- tombstones ---------------------------------------------------------
 
     def forgotten(self, text: str) -> Mapping[str, str] | None:
         """Return {id, why, at} when a memory of this text was removed, None otherwise."""
-        return self._tombs.get(self._mark(text)) if self._tombs else None
+        return self.tombstones.find(text)
 
     def removals(self) -> dict[str, dict[str, str]]:
         """Return {id: {id, why, at}} of every memory that left a tombstone."""
-        return {tomb["id"]: tomb for tomb in self._tombs.values()}
+        return {tomb["id"]: tomb for tomb in self.tombstones.by_mark.values()}
 
     def lift(self, text: str, *, memory_id: str = "") -> None:
         """Drop the tombstones of *text*, and of that id: a person wants it back."""
-        wanted = self._tombs.get(self._mark(text), {}).get("id"), memory_id
-        for mark in [m for m, tomb in self._tombs.items() if tomb["id"] in wanted]:
+        for mark in self.tombstones.marks_of(text, memory_id):
             self._do(["lift", mark])
-
-    def _mark(self, text: str) -> str:
-        self._find_tomb_key()
-        if not self._tomb_key:                     # on the disk before the first hash is
-            self._tomb_key = os.urandom(32).hex()
-            self.write("tombstones.json", self._tombs_file())
-        return tomb_mark(self._tomb_key, text)
 
     def tombs(self) -> tuple[str, dict[str, dict[str, str]]]:
         """Return the key and {mark: {id, why, at}} of all that was forgotten."""
-        self._find_tomb_key()
-        return self._tomb_key, dict(self._tombs)
+        return self.tombstones.key(), dict(self.tombstones.by_mark)
 
     def set_tombs(self, key: str, tombs: Mapping[str, Mapping[str, str]]) -> None:
         """Take over the tombstones of another store, and their key, in place of any here."""
-        self._tomb_key, self._tombs = key, {mark: dict(tomb) for mark, tomb in tombs.items()}
-        self._gone.update(tomb["id"] for tomb in tombs.values())
-        self._save_tombs()
-
-    def _find_tomb_key(self) -> None:
-        """Read the key where another process has made it since index.json was read."""
-        if not self._tomb_key:
-            here = self._tombs
-            self._read_tombs()
-            self._tombs.update(here)
-
-    def _tombs_file(self) -> bytes:
-        return tombs_file(self._tomb_key, self._tombs)
-
-    def _save_tombs(self) -> None:
-        """Write the tombstones twice, so that losing one file brings nothing back."""
-        self._find_tomb_key()
-        if self._tomb_key and self._tombs_file() != self._tombs_saved:
-            self._tombs_saved = self._tombs_file()
-            for name in ("backups/tombstones.bak", "tombstones.json"):
-                self.write(name, self._tombs_saved)
-
-    def _read_tombs(self) -> None:
-        """Read {keyed hash: {id, why, at}}; a copy in backups/ stands in for a lost file."""
-        self._tombs, self._tombs_saved, own = {}, b"", self.root / "tombstones.json"
-        for path in (own, self.root / "backups/tombstones.bak"):
-            try:
-                stored = path.read_bytes()
-                self._check_key(stored)
-                data = unseal(stored, self.cipher)
-                content = from_json(data)
-                if content.pop("crc", None) not in (None, zlib.crc32(to_json(content))):
-                    raise ValueError("checksum")
-                self._tombs = {str(mark): {name: str(tomb[name]) for name in ("id", "why", "at")}
-                               for mark, tomb in content["tombstones"].items()}
-                self._tomb_key = str(content["key"])
-                self._gone.update(tomb["id"] for tomb in self._tombs.values())
-                is_sealed = is_ciphertext(stored)
-                is_current = path == own and is_sealed == (self.cipher is not None)
-                self._tombs_saved = data if is_current else b""
-                return
-            except FileNotFoundError:
-                continue
-            except (OSError, ValueError, LookupError, TypeError, AttributeError):
-                self.notices.append(f"{path.name} was damaged ({_put_aside(path)}); its copy "
-                                    "serves where there is one")
+        self.tombstones.replace(key, tombs)
 
     # -- search -------------------------------------------------------------
 
@@ -6572,8 +6937,8 @@ class FileStore:
     def search_vectors(self, vectorizer: Vectorizer, query: Vector, k: int, *,
                        accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
         """Rank by cosine; below the vectorizer's threshold nothing is returned."""
-        return self._cache(vectorizer).search(query, threshold=vectorizer.threshold, limit=k,
-                                              accept=accept)
+        cache = self.vectors.cache(vectorizer)
+        return cache.search(query, threshold=vectorizer.threshold, limit=k, accept=accept)
 
     def search_spelling(self, query: str, k: int, *,
                         accept: Callable[[str], bool] | None = None
@@ -6584,141 +6949,40 @@ class FileStore:
 
     def missing_vectors(self, vectorizer: Vectorizer) -> list[str]:
         """Return the ids without a vector of this model; the local backend has them all."""
-        return [] if vectorizer.name == "local" else (
-            self._cache(vectorizer).missing(list(self._rows)))
+        if vectorizer.name == "local":
+            return []
+        return self.vectors.cache(vectorizer).missing(list(self._rows))
 
     def put_vectors(self, vectorizer: Vectorizer, vectors: Mapping[str, Vector]) -> None:
         """Keep vectors of memories that are still there; written when many, and on close.
 
         The value of a long text is a list of vectors, one a piece.
         """
-        cache = self._cache(vectorizer)
-        for memory_id, vector in vectors.items():
-            if memory_id in self._rows and cache.put(memory_id, vector,
-                                                     mark=self._text_mark(memory_id)):
-                self._fresh[memory_id] = None
-        if len(self._fresh) > _VECTORS_UNSAVED:
+        self.vectors.put(vectorizer, vectors)
+        if len(self.vectors.fresh) > VectorFiles.UNSAVED:
             with contextlib.suppress(Locked, StorageError), self.transaction():
-                self._save_vectors()
+                self.vectors.save()
 
     def vector_kind(self) -> VectorKind | None:
         """Return whose dense vectors vectors.json holds; None when there are none."""
-        with contextlib.suppress(ValueError, LookupError, AttributeError, TypeError):
-            content = from_json(self.read("vectors.json") or b"{}")
-            if content["backend"] != "local":
-                return VectorKind(content["backend"], content["model"], content["dimension"])
-        return None
+        return self.vectors.kind()
 
     def vector_chunks(self, kind: VectorKind) -> Iterable[VectorCache]:
         """Return the vectors of this kind, in one piece."""
-        return [self._cache(kind)]
+        return [self.vectors.cache(kind)]
 
-    def _text_mark(self, memory_id: str) -> int:
-        """Return the crc32 of a memory's text as it stands in its row: is it still that one?"""
-        row = self._rows[memory_id]
-        return zlib.crc32(row[:row.index(b'", "category": ')]) or 1
-
-    def _cache(self, vectorizer: Vectorizer | VectorKind) -> VectorCache:
-        """Return the cache of this model, with what other processes have written to it."""
-        cache, model = self._vectors, (vectorizer.name, vectorizer.model)
-        seen = _stamp(self.root / "vectors.json"), _stamp(self.root / "vectors.f32")
-        same = cache is not None and (cache.backend, cache.model) == model and (
-            vectorizer.dimension in (None, cache.dimension) or cache.dimension is None)
-        if not same or seen != self._vectors_seen:
-            self._vectors = VectorCache(*model, vectorizer.dimension or (
-                cache.dimension if same else None))
-            self._load_vectors(self._vectors)
-            if same:
-                self._vectors.take(cache, self._fresh)
-            else:
-                self._fresh.clear()
-            self._vectors_seen = seen
-            self.notices += [self._vectors.notice] if self._vectors.notice else []
-        return self._vectors
-
-    def _load_vectors(self, cache: VectorCache) -> None:
-        """Read what is on the disk of this model; leave out what is of another text."""
-        data, block = self.read("vectors.json"), self._vector_block()
-        try:
-            cache.load(data or b'{"backend": null, "vectors": {}}', block)
-        except (ValueError, LookupError, TypeError):
-            cache.load(b'{"backend": null, "vectors": {}}')
-            self.notices.append("vectors.json was damaged "
-                                f"({_put_aside(self.root / 'vectors.json')}); made again")
-        cache.notice = cache.notice if data else None
-        for memory_id, mark in list(cache.marks().items()):
-            if memory_id not in self._rows or mark not in (0, self._text_mark(memory_id)):
-                cache.drop(memory_id)
-
-    def _vector_block(self) -> bytes | None:
-        """Return the bytes of vectors.f32, mapped where they are plain; a damaged one goes."""
-        path = self.root / "vectors.f32"
-        try:
-            data = _map_file(path) if self.cipher is None else self.read(path.name)
-            if data is not None:
-                read_block(data)
-            return data
-        except OSError:
-            return None
-        except (ValueError, LookupError, TypeError, struct.error):
-            self.notices.append(f"vectors.f32 was damaged ({_put_aside(path)}); made again")
-            return None
-
-    def _save_vectors(self) -> None:
-        """Write what is new to vectors.json, with what another process has added meanwhile.
-
-        Where that grows above _VECTORS_IN_JSON bytes, all go to vectors.f32.
-        """
-        mine = self._vectors
-        disk = VectorCache(mine.backend, mine.model, mine.dimension)
-        self._load_vectors(disk)
-        disk.take(mine, self._fresh)
-        self._write_vectors(disk)
-        self._vectors, self._fresh = disk, {}
-
-    def _write_vectors(self, cache: VectorCache) -> None:
-        path = self.root / "vectors.f32"
-        if cache.faded or cache.loose_bytes() > _VECTORS_IN_JSON:
-            block = cache.dump_block() if cache.marks() else None
-            small = VectorCache(cache.backend, cache.model, cache.dimension)
-            if block and len(block) > _VECTORS_IN_JSON:
-                self.write(path.name, block)
-                small.load(small.dump(), self._vector_block())
-            else:
-                small.take(cache, list(cache.marks()))
-                path.unlink(missing_ok=True)
-            cache.load(small.dump(), self._vector_block())
-        self.write("vectors.json", cache.dump())
-        self._vectors_seen = _stamp(self.root / "vectors.json"), _stamp(path)
+    def _text_mark(self, memory_id: str) -> int | None:
+        """Return the crc32 of a memory's text as it stands in its row; None: no such memory."""
+        row = self._rows.get(memory_id)
+        return None if row is None else zlib.crc32(row[:row.index(b'", "category": ')]) or 1
 
     def strange_vectors(self) -> list[str]:
         """Return the ids in vectors.json and vectors.f32 that no record has."""
-        return sorted(self._vector_ids() - self._rows.keys())
-
-    def _vector_ids(self) -> set[str]:
-        found: set[str] = set()
-        with contextlib.suppress(ValueError, LookupError, AttributeError, TypeError):
-            found |= from_json(self.read("vectors.json") or b"{}")["vectors"].keys()
-        if (block := self._vector_block()) is not None:
-            found |= {row[0] for row in read_block(block)[0][3]}
-        return found
+        return self.vectors.strange()
 
     def drop_vectors(self, ids: Iterable[str]) -> None:
         """Take the vectors of these memories out of memory and out of every file."""
-        gone = set(ids)
-        for memory_id in gone if self._vectors is not None else ():
-            self._vectors.drop(memory_id)
-            self._fresh.pop(memory_id, None)
-        with contextlib.suppress(ValueError, LookupError, AttributeError, TypeError):
-            content = from_json(self.read("vectors.json") or b"{}")
-            kept = {i: v for i, v in content["vectors"].items() if i not in gone}
-            if len(kept) < len(content["vectors"]):
-                marks = {i: m for i, m in content.get("marks", {}).items() if i in kept}
-                self.write("vectors.json", to_json({
-                    **content, **({"marks": marks} if marks else {}), "vectors": kept}))
-        block = self._vector_block()
-        if block is not None and gone & {row[0] for row in read_block(block)[0][3]}:
-            self.write("vectors.f32", without_vectors(block, gone))
+        self.vectors.drop(ids)
 
     def duplicate(self, text: str, *,
                   accept: Callable[[str], bool] | None = None) -> str | None:
@@ -6793,7 +7057,7 @@ class FileStore:
 
     def _reload(self) -> None:
         """Read index.json, then the journal; tell the loaded indexes only what differs."""
-        self._read_tombs()
+        self.tombstones.read()
         self._has_durable_name = False             # another process may have made this journal
         before, state = self._rows, self._read_state()
         data = self._read_index()
@@ -6810,7 +7074,7 @@ class FileStore:
                 part.is_valid, part.changed = saved is not None, dict.fromkeys(saved or ())
         self._saved_lag = self._lag() if trusted else 0
         self._known_until = state["journal"][0] if trusted else 0
-        self._unmirrored_before = frozenset(state.get("unmirrored", ()))
+        self._pending_before = frozenset(state.get("unmirrored", ()))
         held = len(self._rows)
         self._replay(0)
         self._look_for_loss(held)
@@ -6832,16 +7096,8 @@ class FileStore:
         try:
             return unseal(data, self.cipher)
         except ValueError:
-            self._check_key(data)
+            self.files.check_key(data)
             return self._recover(data)
-
-    def _check_key(self, data: bytes = b"gAAAA") -> None:
-        """Refuse to go on where another process has changed the encryption meanwhile."""
-        known = _read_key(self.root / ".key_check")
-        fits = self.cipher is not None and (not known or known in self.cipher.marks)
-        if is_ciphertext(data) and not fits:
-            raise ConfigError(f"the encryption of {self.root} was changed by another process; "
-                              "nothing was written, start this one again")
 
     def _parse(self, data: bytes, rows: list[bytes] | None, before: dict[str, bytes]) -> None:
         """Read every entry with care; a bad one costs itself, a bad file starts recovery."""
@@ -6864,7 +7120,7 @@ class FileStore:
                     self._set_row(Memory.from_entry(entry).entry())
             except ValueError:
                 rejected.append(entry)
-        gone = {tomb["id"] for tomb in self._tombs.values()} & self._rows.keys()
+        gone = self.tombstones.ids() & self._rows.keys()
         self._rows = {i: row for i, row in self._rows.items() if i not in gone}
         if gone:
             self.notices.append(f"{len(gone)} forgotten memories stood in index.json again and "
@@ -6891,7 +7147,7 @@ class FileStore:
         except FileNotFoundError:
             data = b""
         self._journal_end = start
-        forgotten = {tomb["id"] for tomb in self._tombs.values()}
+        forgotten = self.tombstones.ids()
         *lines, tail = data.split(b"\n")
         if tail and self._is_line(tail):            # only its line end is missing
             lines.append(tail)
@@ -6905,13 +7161,13 @@ class FileStore:
                     if op[0] == "put":
                         Memory.from_entry(op[1])
             except ValueError:
-                self._check_key(line[9:])
+                self.files.check_key(line[9:])
                 self.notices.append(_BAD_LINE)
                 self._suspect = "bad"
                 continue
             for op in ops:
                 if op[0] == "lift":
-                    forgotten.discard(self._tombs.get(op[1], {}).get("id"))
+                    forgotten.discard(self.tombstones.by_mark.get(op[1], {}).get("id"))
                 if op[0] != "put" or op[1]["id"] not in forgotten:     # of a journal come back
                     self._apply(op, known=self._journal_end <= self._known_until)
 
@@ -6941,7 +7197,7 @@ class FileStore:
         bad, self._suspect = self._suspect == "bad", ""
         path = self.root / "index.journal"
         aside = f" ({_put_aside(path, copy=True)})" if bad and path.exists() else ""
-        lost = [memory for memory in self._from_mirror() if not self.is_taken(memory.id)]
+        lost = [memory for memory in self.mirror.read() if not self.is_taken(memory.id)]
         for memory in lost:
             self._do(["put", memory.entry()])
         if bad or lost:
@@ -6968,9 +7224,9 @@ class FileStore:
         unknown = {path.stem for path in self.root.glob("store/mem_*.md")
                    if re.fullmatch(r"mem_\d{8}_\d{6}_[0-9a-f]+", path.stem)
                    and not self.is_taken(path.stem)}
-        forgotten = len({tomb["id"] for tomb in self._tombs.values()}) - known["forgotten"]
+        forgotten = len(self.tombstones.ids()) - known["forgotten"]
         fewer = known["count"] - held - max(forgotten, 0)
-        backed = [memory.id for memory in self._from_backup()]
+        backed = [memory.id for memory in self.backups.newest()]
         unknown_backed = {i for i in backed if not self.is_taken(i)}
         if not is_ours and fewer > 0 or 2 * len(unknown_backed) > len(backed) or (
                 known["loss"] and unknown_backed):
@@ -6998,7 +7254,7 @@ class FileStore:
         """Write index.json, and before it what tells a file of ours from any other."""
         before, self._check = self._check, [len(data), zlib.crc32(data)]
         known = {"version": 1, "count": len(self._rows) if count is None else count,
-                 "forgotten": len({tomb["id"] for tomb in self._tombs.values()}),
+                 "forgotten": len(self.tombstones.ids()),
                  "check": self._check, "before": before, "loss": self.loss}
         with contextlib.suppress(StorageError):    # a folder in its place stops no write
             write_atomic(self.root / ".state_records.json", seal(to_json(known), self.cipher),
@@ -7012,8 +7268,8 @@ class FileStore:
         of the mirror that was cut short gives way to the whole text.
         """
         found: dict[str, Memory] = {}
-        backups = (self._read_backup(path) or () for path in self._backups())
-        for memories in (self._from_mirror(), *backups):
+        backups = (self.backups.read(path) or () for path in self.backups.paths())
+        for memories in (self.mirror.read(), *backups):
             for each in memories:
                 if not self.is_taken(each.id):
                     found[each.id] = _whole(found.get(each.id), each)
@@ -7029,12 +7285,12 @@ class FileStore:
         if not self._depth:
             with contextlib.suppress(StorageError), self.transaction():
                 return _join_rows(self._rows.values())
-        self._read_tombs()
+        self.tombstones.read()
         found: dict[str, Memory] = {}
-        counts, gone = [], {tomb["id"] for tomb in self._tombs.values()}
+        counts, gone = [], self.tombstones.ids()
         for source, memories in (("the damaged file", self._salvage(damaged or b"")),
-                                 ("the Markdown mirror", self._from_mirror()),
-                                 ("the newest good backup", self._from_backup())):
+                                 ("the Markdown mirror", self.mirror.read()),
+                                 ("the newest good backup", self.backups.newest())):
             fresh = 0
             for each in memories:
                 if each.id not in gone:
@@ -7062,56 +7318,15 @@ class FileStore:
             with contextlib.suppress(ValueError):
                 yield Memory.from_entry(from_json(line.strip().removesuffix(b",")))
 
-    def _from_mirror(self) -> Iterator[Memory]:
-        for path in sorted(self.root.glob("store/*.md")):
-            with contextlib.suppress(ValueError, OSError):
-                memory = from_markdown(path.read_bytes().decode("utf-8"))
-                if memory.id == path.stem and not path.is_symlink():
-                    yield replace(memory, content=redact(memory.content)[0])
-
-    def _from_backup(self) -> Iterator[Memory]:
-        for path in self._backups():
-            entries = self._read_backup(path)
-            if entries is not None:
-                yield from entries
-                return
-
-    def _backups(self) -> list[Path]:
-        """Return the daily backups, newest first; last those that a wrong clock has dated."""
-        tomorrow = f"{self.clock().astimezone(timezone.utc) + timedelta(days=1):%Y%m%d}"
-        paths = sorted(self.root.glob("backups/auto_index.json.*.bak"), reverse=True)
-        late = [path for path in paths if path.name.split(".")[2] > tomorrow]
-        return [path for path in paths if path not in late] + late
-
-    def _read_backup(self, path: Path) -> list[Memory] | None:
-        """Return a backup's memories, None when it is damaged."""
-        try:
-            return [Memory.from_entry(entry) for entry in
-                    from_json(unseal(path.read_bytes(), self.cipher))]
-        except (ValueError, OSError, TypeError):
-            return None
-
     # -- writing ------------------------------------------------------------
 
     def write(self, name: str, data: bytes) -> Path:
         """Write a file of this root, sealed when encryption is on; return its path."""
-        path = self.root / name
-        make_folder(path.parent)
-        write_atomic(path, seal(data, self.cipher))
-        return path
+        return self.files.write(name, data)
 
     def read(self, name: str) -> bytes | None:
         """Return the plain bytes of a file that can be done without; a damaged one goes aside."""
-        path = self.root / name
-        try:
-            return unseal(path.read_bytes(), self.cipher)
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError):
-            if is_ciphertext(_head(path)):         # it may be the key that does not fit
-                self._check_key()
-            self.notices.append(f"{name} was damaged ({_put_aside(path)})")
-            return None
+        return self.files.read(name)
 
     def _commit(self) -> None:
         """Make the transaction durable; what fails after that is a notice, not an error."""
@@ -7128,7 +7343,7 @@ class FileStore:
             return
         self._has_durable_name = self._has_written = True
         try:
-            self._mirror()
+            self.mirror.write_pending()
             if self._residue or self._index_size() < _COMPACT_AT_ONCE or self._is_long():
                 self._fold()
             if self._residue:
@@ -7144,38 +7359,14 @@ class FileStore:
     def _index_size(self) -> int:
         return self._seen[0][2] if self._seen and self._seen[0] else 0
 
-    def _mirror(self) -> None:
-        """Bring the Markdown files of changed memories up to date, or take them away."""
-        folder, kept = self.root / "store", self.config["encryption"]["markdown"]
-        if self._unmirrored and kept:
-            make_folder(folder)
-        for memory_id in self._unmirrored:
-            path, row = os.path.join(folder, f"{memory_id}.md"), self._rows.get(memory_id)
-            if row is None or not kept:
-                Path(path).unlink(missing_ok=True)
-                continue
-            if memory_id in self.spared:
-                continue
-            if os.path.islink(path):               # never written through: it may point out
-                os.unlink(path)
-            # A kill never tears a file, and a new one torn by a power cut is recognised. An old
-            # one must not come back as if a person had edited it; of many that is not waited for.
-            is_edit = len(self._unmirrored) == 1 and os.path.exists(path)
-            write_atomic(path, _markdown(json.loads(row)).encode("utf-8", "replace"),
-                         durable=is_edit)
-        self._unmirrored.clear()
-
     def _fold(self) -> None:
         """Write the journal into index.json and remove it; what is derived comes first."""
-        self._mirror()
-        self._unmirrored, self._counted = self._counted, {}
-        self._mirror()
-        self._stale.clear()
+        self.mirror.write_all()
         self.describe_rooms()
         if self._index_size() < _SMALL_INDEX:      # a small graph.json follows at once
             self._parts["graph"].open(self)
             self._parts["graph"].save(self.cipher)
-        self._save_tombs()
+        self.tombstones.save()
         self._write_index(_join_rows(self._rows.values()))
         (self.root / "index.journal").unlink(missing_ok=True)
         self._journal_end = self._known_until = 0
@@ -7211,7 +7402,7 @@ class FileStore:
         if self._rows and not (self.root / name).exists():
             self._sweep()
             self.write(name, _join_rows(self._rows.values()))
-            self._drop_old_backups()
+            self.backups.drop_old(is_taken=self.is_taken, has_loss=self.loss > 0)
         self._backup_day = day
 
     def _sweep(self) -> None:
@@ -7228,26 +7419,6 @@ class FileStore:
             with contextlib.suppress(OSError):
                 if path in dead or self.clock().timestamp() - path.stat().st_mtime > 3600:
                     path.unlink()
-
-    def _drop_old_backups(self) -> None:
-        """Keep the newest good ones; a damaged backup neither counts nor goes.
-
-        Nor goes one that holds what the store has lost: more than half of it is unknown here, or
-        any of it while a loss is not mended.
-        """
-        kept = self.config["storage"]["backups_kept"]
-        paths = self._backups()
-        good = 0
-        for path in paths if len(paths) > kept else ():
-            entries = self._read_backup(path)
-            if entries is None:
-                continue
-            good += 1
-            if good <= kept:
-                continue
-            lost = sum(not self.is_taken(each.id) for each in entries)
-            if not (2 * lost > len(entries) or lost and self.loss):
-                path.unlink(missing_ok=True)
 
     def holding(self, memory_id: str) -> list[str]:
         """Return the backups, archives and cold files, by name, in which this id still stands."""
@@ -7293,14 +7464,14 @@ class FileStore:
         is_worth_it = self._has_written and self._index_size() < _SMALL_INDEX and (
             self._journal_end > _JOURNAL_ON_CLOSE)
         foldable = self._residue or self._is_long() or is_worth_it
-        if not (foldable or self._fresh or self._lag() != self._saved_lag):
+        if not (foldable or self.vectors.fresh or self._lag() != self._saved_lag):
             return
         try:
             with self.transaction(patience=0.5):
                 if self._journal_end and foldable:
                     self._fold()
-                if self._fresh:
-                    self._save_vectors()
+                if self.vectors.fresh:
+                    self.vectors.save()
                 if self._residue:
                     self._purge()
                 self._save_search()
@@ -7323,7 +7494,7 @@ class FileStore:
         state = {"format": self._format, "index": self._check,
                  "journal": self._journal_mark(self._journal_end),
                  "hot": self._hot, "changed": changed,
-                 "unmirrored": [*self._unmirrored, *self._stale]}
+                 "unmirrored": [*self.mirror.pending, *self.mirror.stale]}
         data = to_json({**state, "crc": zlib.crc32(to_json(state))})
         make_folder(self.root / ".search")
         write_atomic(self.root / ".search" / "state.json", seal(data, self.cipher), durable=False)
@@ -7354,7 +7525,7 @@ class FileStore:
 _COMPACT_AT_ONCE = 12_288                          # bytes of index.json: some 40 memories
 _SMALL_INDEX = 1_048_576                           # bytes of index.json
 _LONG_JOURNAL, _JOURNAL_ON_CLOSE = 65_536, 16_384  # bytes of index.journal
-_VECTORS_IN_JSON, _VECTORS_UNSAVED = 1 << 20, 32             # bytes of float32; vectors
+_VECTORS_IN_JSON = 1 << 20                         # bytes of float32
 _BAD_LINE = "a damaged line of index.journal is left out"
 _ARCHIVE = "memory_archive.db"                     # where it is and index.json is not: the store
 

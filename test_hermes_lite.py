@@ -3945,7 +3945,7 @@ print(json.dumps([error, kept, sorted(m.id for m in again.list())]))""", self.ro
 
     def test_a_process_killed_before_the_mirror_is_completed_by_the_next(self):
         memory = self.large(NOTES[0])
-        with mock.patch.object(h.FileStore, "_mirror"):
+        with mock.patch.object(h.Mirror, "write_pending"):
             lost = memory.remember(NOTES[1]).id
         self.assertFalse((self.root / "store" / f"{lost}.md").exists())
         self.open().remember(NOTES[2])
@@ -4247,7 +4247,7 @@ class Damage(Case):
 
     def test_a_process_killed_before_the_rename_of_index_json_has_lost_nothing(self):
         memory = self.open()
-        with mock.patch.object(h.FileStore, "write", failing(28)), self.assertRaises(OSError):
+        with mock.patch.object(h.RootFiles, "write", failing(28)), self.assertRaises(OSError):
             with memory.store.transaction():
                 memory.store.put(h.replace(memory.get(self.ids[0]), content="killed half-way"))
                 memory.store._commit()

@@ -498,7 +498,7 @@ class Crash(Stress):
             memory_id = memory.remember("to be verified").id
             path = self.root / "store" / f"{memory_id}.md"
             old, index = path.read_bytes(), (self.root / "index.json").read_bytes()
-            memory.store._fold = memory.store._mirror = lambda: None
+            memory.store._fold = memory.store.mirror.write_pending = lambda: None
             memory.verify(memory_id)
             memory.store.close = lambda: None      # killed after the journal line
         self.assertEqual((path.read_bytes(), (self.root / "index.json").read_bytes()),

@@ -91,17 +91,17 @@ def _seconds(created_at: str) -> int:
 class ArchiveStore(ArchiveFile, Rescue, Tombs, Vectors):
     """Memories in one SQLite file; the head of this module says what it promises."""
     write, read, holding = FileStore.write, FileStore.read, FileStore.holding
-    describe_rooms, _check_key = FileStore.describe_rooms, FileStore._check_key
-    _from_mirror, _from_backup = FileStore._from_mirror, FileStore._from_backup
-    _backups, loss = FileStore._backups, 0
-    _read_backup, _drop_old_backups = FileStore._read_backup, FileStore._drop_old_backups
+    describe_rooms, notices = FileStore.describe_rooms, FileStore.notices
     cipher = None
 
     def __init__(self, root: Path, config: Config, *,
                  clock: Callable[[], datetime] = utc_now) -> None:
         self.root, self.config, self.clock = root, config, clock
         self.path = root / FILE
-        self.notices: list[str] = []
+        self.files = core.RootFiles(root)
+        self.mirror = core.Mirror(self.files, lambda memory_id: None)
+        self.backups = core.Backups(self.files, clock=clock,
+                                    kept=config["storage"]["backups_kept"])
         self.backend = "local"
         self.progress: Callable[[str, int, int], None] | None = None
         self._connection: sqlite3.Connection | None = None
@@ -439,7 +439,7 @@ class ArchiveStore(ArchiveFile, Rescue, Tombs, Vectors):
         if not size or size >= _DAILY or (self.root / name).exists():
             return
         self.write(name, core._join_rows(entry.encode() for _, entry in self._every_row()))
-        self._drop_old_backups()
+        self.backups.drop_old(is_taken=self.is_taken, has_loss=False)
 
     def sizes(self) -> dict[str, int]:
         """Return bytes on disk: the file with its log, Markdown, and the whole root."""

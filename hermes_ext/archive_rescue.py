@@ -60,8 +60,8 @@ class Rescue:
         fresh = type(self)(place, self.config, clock=self.clock)
         with fresh.transaction():
             for source, memories in (("its pages", records(self.path)),
-                                     ("the Markdown mirror", self._from_mirror()),
-                                     ("the newest good backup", self._from_backup())):
+                                     ("the Markdown mirror", self.mirror.read()),
+                                     ("the newest good backup", self.backups.newest())):
                 before = len(found)
                 for each in memories:
                     if each.id not in found and each.id not in gone:

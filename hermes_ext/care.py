@@ -302,7 +302,7 @@ def _check_key(store: FileStore) -> Check:
 
 
 def _check_records(store: FileStore) -> Check:
-    back = {tomb["id"] for tomb in store._tombs.values()} & store._rows.keys()
+    back = store.tombstones.ids() & set(store.ids())
     said = [*store.notices, *([f"{len(back)} forgotten memories are back"] if back else ())]
     bad = sum(1 for row in store._rows.values() if not _is_entry(row))
     if bad:
@@ -322,9 +322,10 @@ def _is_entry(row: bytes) -> bool:
 
 def _check_mirror(store: FileStore) -> Check:
     missing, returned = _mirror_gaps(store, store.ids())
-    pending = store._unmirrored.keys()
+    pending = store.mirror.pending
     missing = [memory_id for memory_id in missing if memory_id not in pending]
-    other = sum(path.stem not in store._rows for path in store.root.glob("store/*.md"))
+    known = set(store.ids())
+    other = sum(path.stem not in known for path in store.root.glob("store/*.md"))
     said = [f"{count} {what}" for count, what in (
         (len(missing), "memories have no Markdown file"),
         (len(returned), "files of forgotten memories are back"),
@@ -336,10 +337,10 @@ def _check_mirror(store: FileStore) -> Check:
 
 def _mirror_gaps(store: FileStore, ids: Iterable[str]) -> tuple[list[str], list[Path]]:
     """Return the ids without their Markdown file, and the files of forgotten memories."""
-    folder, wanted = store.root / "store", store.config["encryption"]["markdown"]
-    missing = [i for i in ids if wanted and not (folder / f"{i}.md").exists()]
-    gone = [folder / f"{tomb['id']}.md" for tomb in store._tombs.values()]
-    return missing, [path for path in gone if path.exists() and path.stem not in store._rows]
+    wanted, known = store.config["encryption"]["markdown"], set(store.ids())
+    missing = [i for i in ids if wanted and not store.mirror.path(i).exists()]
+    gone = [store.mirror.path(memory_id) for memory_id in sorted(store.tombstones.ids())]
+    return missing, [path for path in gone if path.exists() and path.stem not in known]
 
 
 def _check_search(store: FileStore) -> Check:
@@ -374,12 +375,12 @@ def _check_vectors(store: FileStore) -> Check:
 def _check_tombs(store: FileStore) -> Check:
     names = ("tombstones.json", "backups/tombstones.bak")
     found = [maybe_json(data) if (data := store.read(name)) else None for name in names]
-    if not store._tombs and not any((store.root / name).exists() for name in names):
+    if not store.tombstones.by_mark and not any((store.root / name).exists() for name in names):
         return Check("tombstones", "ok", "nothing was forgotten yet")
     bad = [name for name, content in zip(names, found) if not isinstance(content, dict)]
     return Check("tombstones", ("ok", "warn", "fail")[len(bad)],
                  f"cannot be read: {', '.join(bad)}" if bad else
-                 f"{len(store._tombs)} forgotten memories stay away", "repair" if bad else None)
+                 f"{len(store.tombstones.by_mark)} forgotten memories stay away", "repair" if bad else None)
 
 
 # -- repair -------------------------------------------------------------------
@@ -489,7 +490,7 @@ def _mends(store: FileStore, ids: list[str] | None) -> Iterator[tuple[str, Calla
     missing, returned = _mirror_gaps(store, ids or ())
     if missing:
         yield (f"write {len(missing)} missing Markdown files",
-               lambda: store._unmirrored.update(dict.fromkeys(missing)))
+               lambda: store.mirror.pending.update(dict.fromkeys(missing)))
     if returned:
         yield (f"remove {len(returned)} Markdown files of forgotten memories",
                lambda: remove_files(returned))

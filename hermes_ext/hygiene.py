@@ -218,7 +218,7 @@ def _purge(store: FileStore, ids: set[str]) -> tuple[list[str], list[str]]:
     def kept(entry: object) -> object | None:
         if not isinstance(entry, dict):
             return None if any(memory_id in str(entry) for memory_id in ids) else entry
-        is_gone = str(entry.get("id")) in ids or store._mark(str(entry.get("content"))) in marks
+        is_gone = str(entry.get("id")) in ids or store.tombstones.mark(str(entry.get("content"))) in marks
         return None if is_gone else entry
 
     def kept_lines(text: str) -> str:

@@ -179,7 +179,7 @@ class _Look:
         head, _, rest = (self.store.read(".state_vault.json") or b"").partition(b', "stamps"')
         with contextlib.suppress(ValueError, LookupError, TypeError):
             state = from_json(head + b"}") if rest else {}
-            self.store.spared = frozenset(state["spared"])
+            self.store.mirror.spared = frozenset(state["spared"])
             return state["look"] == _digest(self.found)
         return not self.found and not rest
 
@@ -428,11 +428,11 @@ class _Look:
     def _spare(self, gone: list[str]) -> None:
         """Tell the store which files it must not write: left alone, or deleted by hand."""
         left = [name for name, mark in self.marks.items() if not mark]
-        self.store.spared = frozenset(name[:-3] for name in (*left, *gone))
+        self.store.mirror.spared = frozenset(name[:-3] for name in (*left, *gone))
 
     def _save(self, look: str) -> None:
         """Keep the state; without it, on a read-only disk, files are compared again."""
-        state = to_json({"version": 1, "look": look, "spared": sorted(self.store.spared),
+        state = to_json({"version": 1, "look": look, "spared": sorted(self.store.mirror.spared),
                          "stamps": self.stamps, "marks": self.marks})
         with contextlib.suppress(StorageError):
             write_atomic(self.memory.root / ".state_vault.json", seal(state, self.store.cipher),

@@ -13,7 +13,7 @@ sys.path.insert(0, str(HOUSE))
 
 from hermes_ext import vault                                            # noqa: E402
 from hermes_ext.tests.base import a_secret                              # noqa: E402
-from hermes_lite import (Config, FileStore, HermesLite, Refused,        # noqa: E402
+from hermes_lite import (Config, FileStore, HermesLite, Mirror, Refused,       # noqa: E402
                          UsageError, from_markdown, read_markdown, to_markdown)
 
 TITLES = ("Governance: v2", "\"quoted\" 'both'", "#tag first", "[x]", "{a: b}", "- dash", "yes",
@@ -133,13 +133,13 @@ class TestOwnWrites(VaultCase):
                 path = self.remember(text)
                 if not know_it_before:
                     (self.root / ".state_vault.json").unlink()
-                before, mirror = path.read_bytes(), FileStore._mirror
-                FileStore._mirror = FileStore._fold = lambda store: None
+                before, mirror = path.read_bytes(), Mirror.write_pending
+                Mirror.write_pending = FileStore._fold = lambda part: None
                 try:
                     self.memory.verify(path.stem)
                     self.memory.remember(f"{text}!", importance=8)
                 finally:
-                    FileStore._mirror, FileStore._fold = mirror, FOLD
+                    Mirror.write_pending, FileStore._fold = mirror, FOLD
                 self.assertEqual(path.read_bytes(), before)
                 os.utime(path)
                 self.memory = self.open()
@@ -149,14 +149,14 @@ class TestOwnWrites(VaultCase):
                 self.assertIn("execution_verified: true", path.read_text())
 
     def test_a_file_that_lags_is_found_by_a_whole_look(self):
-        path, mirror = self.remember(), FileStore._mirror
+        path, mirror = self.remember(), Mirror.write_pending
         other = self.notes / f"{self.memory.remember('a note whose file never came').id}.md"
         other.unlink()
-        FileStore._mirror = lambda store: store._unmirrored.clear()
+        Mirror.write_pending = lambda mirror: mirror.pending.clear()
         try:
             self.memory.verify(path.stem)
         finally:
-            FileStore._mirror = mirror
+            Mirror.write_pending = mirror
         self.assertEqual(self.look(complete=True), ["written", "written"])
         self.assertIn("execution_verified: true", path.read_text())
         self.assertTrue(other.exists())
@@ -252,13 +252,13 @@ class TestEdits(VaultCase):
         self.edit(path, "floor three", "floor four")
         other = HermesLite(self.root, config=Config(environ={}))
         self.addCleanup(other.close)
-        mirror = FileStore._mirror
-        FileStore._mirror = lambda store: store._unmirrored.clear()
+        mirror = Mirror.write_pending
+        Mirror.write_pending = lambda mirror: mirror.pending.clear()
         try:
             other.admit(HermesLite.get(other, path.stem).__class__(
                 path.stem, "The office is on floor five of the tower"), replacing=True)
         finally:
-            FileStore._mirror = mirror
+            Mirror.write_pending = mirror
         vault.take_over(self.memory)
         self.assertIn("floor four", self.of(path).content)
         self.assertEqual(sorted(row.content.split()[5] for row in self.memory.list()),
@@ -270,12 +270,12 @@ class TestEdits(VaultCase):
     def test_hand_edit_of_the_text_keeps_what_the_record_learned(self):
         path = self.remember()
         self.edit(path, "8080", "8081")
-        mirror = FileStore._mirror
-        FileStore._mirror = lambda store: store._unmirrored.clear()
+        mirror = Mirror.write_pending
+        Mirror.write_pending = lambda mirror: mirror.pending.clear()
         try:
             self.memory.verify(path.stem)
         finally:
-            FileStore._mirror = mirror
+            Mirror.write_pending = mirror
         self.look()
         self.assertTrue(self.of(path).execution_verified)
         self.assertIn("8081", self.of(path).content)
