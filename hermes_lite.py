@@ -87,12 +87,12 @@ if TYPE_CHECKING:
 __all__ = [
     "BM25Index", "Backups", "CircuitBreaker", "Config", "ConfigError", "DamagedData", "Digest",
     "Draft", "Event", "Extension", "Fact", "FileStore", "Forgotten", "GraphStore",
-    "HermesError", "HermesLite", "Hit", "Hits", "JinaVectorizer", "LLMDigester",
+    "HermesError", "HermesLite", "Hit", "Hits", "JinaVectorizer", "Journal", "LLMDigester",
     "LocalHashVectorizer", "Locked", "Memory", "Mirror", "MissingPackage", "NotFound",
-    "OPERATIONS", "Operation", "Param", "Pruned", "REDACTION_RULES", "RedactionRule", "Refused",
-    "Remembered", "RememberedBatch", "RemoteError", "RootFiles", "RuleDigester",
-    "SiliconFlowReranker", "SiliconFlowVectorizer", "StorageError", "Store", "Tombstones",
-    "UsageError", "VectorFiles", "Vectorizer",
+    "OPERATIONS", "Operation", "Param", "Pruned", "REDACTION_RULES", "Recovery",
+    "RedactionRule", "Refused", "Remembered", "RememberedBatch", "RemoteError", "RootFiles",
+    "RuleDigester", "SearchState", "SiliconFlowReranker", "SiliconFlowVectorizer",
+    "StorageError", "Store", "Tombstones", "UsageError", "VectorFiles", "Vectorizer",
     "check_selectors", "extract_entities", "find_conflicts", "main", "minmax_merge",
     "normalise", "printable", "printable_json", "redact", "rrf_merge", "similarity",
     "tokenize_terms"]
@@ -5883,6 +5883,10 @@ class GraphStore:
             if not self.entities[name]["memory_ids"]:
                 del self.entities[name]
 
+    def ids(self) -> set[str]:
+        """Return the ids of all memories that mention an entity."""
+        return set(self._names)
+
     def top(self, count: int) -> list[tuple[str, str, int]]:
         """Return (name, type, memories) of the most mentioned entities; ties by name."""
         rows = [(name, str(entity["type"]), len(entity["memory_ids"]))
@@ -6180,11 +6184,18 @@ class SavedIndex:
             data = self.path.read_bytes()          # a plain one is from before encryption
             return self._load(store.cipher.open(data)) if is_ciphertext(data) else None
         except (ValueError, LookupError, TypeError, AttributeError, struct.error):
-            store.notices.append(f"{self.path.name} was damaged ({_put_aside(self.path)}); it "
-                                 "is made again from the records")
+            store.files.set_aside(self.path, "; it is made again from the records")
         except OSError:
             pass
         return None
+
+    def can_be_read(self, cipher: Cipher | None) -> bool:
+        """Tell whether the file is there and whole; nothing is set aside."""
+        try:
+            self._load(unseal(self.path.read_bytes(), cipher))
+            return True
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, struct.error):
+            return False
 
     def apply(self, memory_id: str, entry: Mapping[str, Any] | None) -> None:
         """Make the index hold this entry under this id, or nothing."""
@@ -6238,15 +6249,20 @@ def tombs_file(key: str, tombs: Mapping[str, Mapping[str, str]]) -> bytes:
 class RootFiles:
     """The files of one root, sealed when encryption is on; shared by the parts of a store.
 
-    *notices* collects the sentences for the next answer: what was damaged, where it went.
+    *notices* collects the sentences for the next answer: what was damaged, where it went. When
+    *is_read_only* nothing is written, recovered or set aside, and damage is left to the caller.
     """
 
-    def __init__(self, root: Path, cipher: Cipher | None = None) -> None:
+    def __init__(self, root: Path, cipher: Cipher | None = None, *,
+                 is_read_only: bool = False) -> None:
         self.root, self.cipher = root, cipher
+        self.is_read_only = is_read_only
         self.notices: list[str] = []
 
     def write(self, name: str, data: bytes, *, durable: bool = True) -> Path:
         """Replace a file of this root and return its path; *durable* as in write_atomic."""
+        if self.is_read_only:
+            raise StorageError(f"{name} is only looked at")
         path = self.root / name
         make_folder(path.parent)
         write_atomic(path, seal(data, self.cipher), durable=durable)
@@ -6260,10 +6276,16 @@ class RootFiles:
         except FileNotFoundError:
             return None
         except (OSError, ValueError):
-            if is_ciphertext(_head(path)):         # it may be the key that does not fit
-                self.check_key()
-            self.notices.append(f"{name} was damaged ({_put_aside(path)})")
+            if is_ciphertext(_head(path)) and not self.is_read_only:
+                self.check_key()                   # it may be the key that does not fit
+            self.set_aside(path)
             return None
+
+    def set_aside(self, path: Path, consequence: str = "") -> None:
+        """Move a damaged file out of the way and say so, with the *consequence*."""
+        if not self.is_read_only:
+            name = path.relative_to(self.root).as_posix() if not consequence else path.name
+            self.notices.append(f"{name} was damaged ({_put_aside(path)}){consequence}")
 
     def check_key(self, data: bytes = b"gAAAA") -> None:
         """Raise ConfigError where another process has changed the encryption of *data*."""
@@ -6425,8 +6447,7 @@ class Tombstones:
             except FileNotFoundError:
                 continue
             except (OSError, ValueError, LookupError, TypeError, AttributeError):
-                self._files.notices.append(f"{path.name} was damaged ({_put_aside(path)}); its "
-                                           "copy serves where there is one")
+                self._files.set_aside(path, "; its copy serves where there is one")
 
     def _read_file(self, path: Path) -> None:
         stored = path.read_bytes()
@@ -6566,8 +6587,7 @@ class VectorFiles:
             cache.load(data or b'{"backend": null, "vectors": {}}', block)
         except (ValueError, LookupError, TypeError):
             cache.load(b'{"backend": null, "vectors": {}}')
-            aside = _put_aside(self._files.root / "vectors.json")
-            self._files.notices.append(f"vectors.json was damaged ({aside}); made again")
+            self._files.set_aside(self._files.root / "vectors.json", "; made again")
         cache.notice = cache.notice if data else None
         for memory_id, mark in list(cache.marks().items()):
             now = self._mark_of(memory_id)
@@ -6586,7 +6606,7 @@ class VectorFiles:
         except OSError:
             return None
         except (ValueError, LookupError, TypeError, struct.error):
-            self._files.notices.append(f"vectors.f32 was damaged ({_put_aside(path)}); made again")
+            self._files.set_aside(path, "; made again")
             return None
 
     def save(self) -> None:
@@ -6645,51 +6665,408 @@ class VectorFiles:
             self._files.write("vectors.f32", without_vectors(block, gone))
 
 
+class Journal:
+    """index.json and index.journal: the records themselves.
+
+    index.json is a JSON array with one entry a line. index.journal holds what came since, one
+    transaction a line: `crc32 JSON\n`, the JSON being a list of operations. A torn last line was
+    never acknowledged and is cut off. Replaying a journal over an index.json that already holds
+    it changes nothing.
+
+    .state_records.json, written before index.json, tells a file of ours from any other. It is
+    {"version": 1, "count", "forgotten", "loss", "check", "before"}; the last two are length and
+    crc32 of this index.json and of the one it replaces.
+    """
+
+    def __init__(self, files: RootFiles) -> None:
+        self.seen: tuple | None = None             # stamps of both files when they were read
+        self.end = 0                               # how much of the journal was read or written
+        self.check: list[int] = [0, 0]             # length and crc32 of index.json
+        self.damage = ""                           # "bad" or "torn": a line of the journal
+        self._files = files
+        self._has_durable_name = False             # its entry in the folder is on the disk
+        self._index = files.root / "index.json"
+        self._journal = files.root / "index.journal"
+
+    def stamps(self) -> tuple:
+        """Return the stamps of index.json and of the journal as they are now."""
+        return _stamp(self._index), _stamp(self._journal)
+
+    def is_continued(self, now: tuple) -> bool:
+        """Tell whether index.json is the one that was read, and the journal only longer."""
+        if not self.seen or now[0] != self.seen[0] or now[1] is None:
+            return False
+        before = self.seen[1]
+        return before is None or now[1][0] == before[0] and now[1][2] >= self.end
+
+    def index_size(self) -> int:
+        """Return the size of index.json as last seen."""
+        return self.seen[0][2] if self.seen and self.seen[0] else 0
+
+    def is_long(self) -> bool:
+        """Tell whether the journal is worth a compaction, whoever made it grow."""
+        return self.end > max(_LONG_JOURNAL, self.index_size() // 32)
+
+    def is_worth_closing(self) -> bool:
+        """Tell whether a process that wrote compacts the journal when it closes."""
+        return self.end > _JOURNAL_ON_CLOSE and self.index_size() < _SMALL_INDEX
+
+    def read_index(self, recover: Callable[[bytes | None], bytes]) -> bytes:
+        """Return the plain bytes of index.json; what *recover* makes when they cannot be had."""
+        self._has_durable_name = False             # another process may have made the journal
+        root = self._files.root
+        try:
+            data = self._index.read_bytes()
+        except FileNotFoundError:
+            remains = any(root.glob("store/*.md")) or any(root.glob("backups/auto_*"))
+            return recover(None) if remains else _join_rows(())
+        except OSError as problem:
+            raise StorageError(f"cannot read {self._index}: {problem.strerror}; mend its owner "
+                               "or mode") from None
+        try:
+            return unseal(data, self._files.cipher)
+        except ValueError:
+            self._files.check_key(data)
+            return recover(data)
+
+    def note_read(self, data: bytes) -> None:
+        """Remember which index.json was read."""
+        self.check = [len(data), zlib.crc32(data)]
+
+    def read(self, start: int, known_until: int) -> Iterator[list[list]]:
+        """Yield the operations of each line from byte *start*; a damaged line is left out.
+
+        Entries up to byte *known_until* were checked when the search state was saved.
+        """
+        data = b""
+        with contextlib.suppress(FileNotFoundError), open(self._journal, "rb") as file:
+            file.seek(start)
+            data = file.read()
+        self.end = start
+        *lines, tail = data.split(b"\n")
+        if tail and self._is_line(tail):           # only its line end is missing
+            lines.append(tail)
+        for line in lines:
+            self.end += len(line) + 1
+            try:
+                yield self._operations(line, is_known=self.end <= known_until)
+            except ValueError:
+                self._files.check_key(line[9:])
+                self._files.notices.append(_BAD_LINE)
+                self.damage = "bad"
+
+    def _operations(self, line: bytes, *, is_known: bool) -> list[list]:
+        if not self._is_line(line):
+            raise ValueError("checksum")
+        operations = from_json(unseal(line[9:], self._files.cipher))
+        for operation in operations if not is_known else ():
+            if operation[0] == "put":
+                Memory.from_entry(operation[1])
+        return operations
+
+    @staticmethod
+    def _is_line(line: bytes) -> bool:
+        """Tell whether a line of the journal is whole."""
+        return re.match(rb"[0-9a-f]{8} ", line) is not None and (
+            int(line[:8], 16) == zlib.crc32(line[9:]))
+
+    def append(self, operations: list[list], *, durable: bool) -> None:
+        """Append one transaction as a line; it is acknowledged when *durable* has returned."""
+        payload = seal(to_json(operations), self._files.cipher)
+        line = b"%08x %s\n" % (zlib.crc32(payload), payload)
+        self.end = append_bytes(self._journal, line, durable=durable,
+                                new_name=not self._has_durable_name)
+        self._has_durable_name |= durable
+        self.seen = (self.seen[0], _stamp(self._journal))
+
+    def cut_torn_tail(self) -> None:
+        """Cut off the unfinished last line of a process that was killed while it wrote."""
+        seen = _stamp(self._journal)
+        if seen is None or seen[2] == self.end:
+            return
+        self.damage = self.damage or "torn"
+        try:
+            if seen[2] > self.end:
+                os.truncate(self._journal, self.end)
+            else:                                  # a last line that lacked its line end
+                append_bytes(self._journal, b"\n")
+        except OSError as problem:
+            raise _storage_error(problem, self._journal) from None
+        self.seen = (self.seen[0], _stamp(self._journal))
+
+    def copy_aside(self) -> str:
+        """Keep a damaged journal under another name; return where, in brackets, or ""."""
+        return f" ({_put_aside(self._journal, copy=True)})" if self._journal.exists() else ""
+
+    def compact(self, rows: Iterable[bytes], known: Mapping[str, int]) -> None:
+        """Write index.json from *rows*, and only then remove the journal."""
+        self.write_index(_join_rows(rows), known)
+        self._journal.unlink(missing_ok=True)
+        self.end = 0
+        self._has_durable_name = False
+        self.seen = (_stamp(self._index), None)
+
+    def write_index(self, data: bytes, known: Mapping[str, int]) -> None:
+        """Write index.json, and before it what is *known* of it: count, forgotten, loss."""
+        before = self.check
+        self.note_read(data)
+        state = {"version": 1, **known, "check": self.check, "before": before}
+        with contextlib.suppress(StorageError):    # a folder in its place stops no write
+            write_atomic(self._files.root / ".state_records.json",
+                         seal(to_json(state), self._files.cipher), durable=False)
+        self._files.write("index.json", data)
+
+    def known(self) -> dict[str, Any]:
+        """Return .state_records.json; counts of 0 and no checks when it cannot be read."""
+        shape = {"count": int, "forgotten": int, "loss": int, "check": [int, int],
+                 "before": [int, int]}
+        with contextlib.suppress(OSError, ValueError):
+            path = self._files.root / ".state_records.json"
+            content = from_json(unseal(path.read_bytes(), self._files.cipher))
+            if fits(content, shape):
+                return content
+        return {"count": 0, "forgotten": 0, "loss": 0, "check": None, "before": None}
+
+    def is_ours(self, known: Mapping[str, Any]) -> bool:
+        """Tell whether the index.json that was read is one that `write_index` wrote last."""
+        if self.check == known["check"]:
+            return True
+        was_killed_before_rename = self.check == known["before"] and self._journal.exists()
+        return was_killed_before_rename
+
+    def mark(self, end: int) -> list[int]:
+        """Return length and crc32 of the journal's first *end* bytes: is it still that one?"""
+        try:
+            data = self._journal.read_bytes()[:end]
+        except OSError:
+            data = b""
+        return [len(data), zlib.crc32(data)]
+
+
+class SearchState:
+    """.search/ and graph.json: what is derived from the records so that a search finds them.
+
+    .search/state.json says which index.json and how much of the journal the saved indexes know,
+    and the ids by which each lags behind: {"format", "index", "journal", "hot", "changed",
+    "unmirrored", "crc"}. A state of other records, another version or other settings is not
+    used. All of it can be made again, so nothing waits for the disk.
+    """
+
+    def __init__(self, files: RootFiles, settings: Mapping[str, Any]) -> None:
+        self.known_until = 0                       # bytes of the journal that the state counts
+        self.pending_before: frozenset[str] = frozenset()     # mirror files pending at that time
+        self._files = files
+        self._saved_lag = 0
+        names = ("stem", "grams", "cues", "bm25_k1", "bm25_b")
+        self._format = f"{__version__} 4 " + " ".join(f"{n}={settings[n]}" for n in names)
+
+        def make_words(postings: Postings | None = None) -> BM25Index:
+            tokens = functools.partial(tokenize_terms, stem=bool(settings["stem"]),
+                                       grams=settings["grams"], cues=bool(settings["cues"]))
+            return BM25Index(
+                float(settings["bm25_k1"]), float(settings["bm25_b"]), tokens, postings=postings,
+                select=query_terms if settings["stop_words"] else list,
+                spelling=bool(settings["spelling"]))
+        self.words = SavedIndex(files.root / ".search" / "index.bin", make_words,
+                                lambda data: make_words(MemoryPostings.load(data)), index_entry)
+        self.graph = SavedIndex(files.root / "graph.json", GraphStore, GraphStore.load,
+                                graph_entry)
+        self.indexes = {"words": self.words, "graph": self.graph}
+
+    def changed(self, memory_id: str, entry: Mapping[str, Any] | None) -> None:
+        """Tell the indexes in memory of an entry (None: deleted), and note it for the files."""
+        for index in self.indexes.values():
+            index.changed[memory_id] = None
+            if index.index is not None:
+                index.apply(memory_id, entry)
+
+    def is_behind(self) -> bool:
+        """Tell whether the indexes know more, or less, than when the state was saved."""
+        return self._lag() != self._saved_lag
+
+    def _lag(self) -> int:
+        return sum(len(index.changed) for index in self.indexes.values())
+
+    def load(self, journal: Journal) -> dict[str, Any]:
+        """Return the saved state when it fits this journal, {} when none does."""
+        try:
+            state = from_json(self._files.read(".search/state.json") or b"{}")
+            if state and state.pop("crc") != zlib.crc32(to_json(state)):
+                return {}
+            complete = {"index", "journal", "hot", "changed", "unmirrored"} <= state.keys()
+            same = complete and state["format"] == self._format and (
+                state["journal"] == journal.mark(state["journal"][0]))
+            return state if same and isinstance(state["changed"], dict) else {}
+        except (ValueError, AttributeError, LookupError, TypeError):
+            return {}
+
+    def take(self, state: Mapping[str, Any], *, is_trusted: bool) -> None:
+        """Believe the files as far as *state* says, or not at all."""
+        for name, index in self.indexes.items():
+            if index.index is None:
+                saved = state["changed"].get(name) if is_trusted else None
+                index.is_valid = saved is not None
+                index.changed = dict.fromkeys(saved or ())
+        self._saved_lag = self._lag() if is_trusted else 0
+        self.known_until = state["journal"][0] if is_trusted else 0
+        self.pending_before = frozenset(state.get("unmirrored", ()))
+
+    def save(self, journal: Journal, *, hot: Mapping[str, int], count: int,
+             pending: Iterable[str]) -> None:
+        """Save each index that lags far behind; name what the others lag by in state.json.
+
+        *count* is the number of memories, *pending* names mirror files that may be older.
+        """
+        limit = max(16, math.isqrt(count) // 8)    # of texts to index again, each time
+        for index in self.indexes.values():
+            if index.index is not None and (not index.is_valid or len(index.changed) > limit):
+                index.save(self._files.cipher)
+        changed = {name: list(index.changed) for name, index in self.indexes.items()
+                   if index.is_valid}
+        state = {"format": self._format, "index": journal.check,
+                 "journal": journal.mark(journal.end), "hot": hot, "changed": changed,
+                 "unmirrored": list(pending)}
+        data = to_json({**state, "crc": zlib.crc32(to_json(state))})
+        self._files.write(".search/state.json", data, durable=False)
+        self._saved_lag = self._lag()
+
+
+class Recovery:
+    """What to do when index.json is damaged, missing, or replaced by one that holds less.
+
+    Of several copies of a memory the first wins: whole lines of the damaged file, the Markdown
+    mirror, the newest good backup; one that was cut short gives way to the whole text. What was
+    forgotten stays away.
+    """
+
+    def __init__(self, files: RootFiles, mirror: Mirror, backups: Backups,
+                 tombstones: Tombstones) -> None:
+        self.loss = 0                              # memories there were before a loss; 0 without
+        self.report = ""                           # the sentence about it, said once
+        self._files = files
+        self._mirror = mirror
+        self._backups = backups
+        self._tombstones = tombstones
+
+    def rebuild(self, damaged: bytes | None) -> list[Memory]:
+        """Return what is left of the records and say from where; DamagedData when nothing is."""
+        self._tombstones.read()
+        gone = self._tombstones.ids()
+        found: dict[str, Memory] = {}
+        counts = []
+        for source, memories in (("the damaged file", self._salvage(damaged or b"")),
+                                 ("the Markdown mirror", self._mirror.read()),
+                                 ("the newest good backup", self._backups.newest())):
+            fresh = 0
+            for each in memories:
+                if each.id not in gone:
+                    fresh += each.id not in found
+                    found[each.id] = _whole(found.get(each.id), each)
+            counts += [f"{fresh} from {source}"] if fresh else []
+        path = self._files.root / "index.json"
+        if damaged and not found:
+            raise DamagedData(f"{path} cannot be read and there is no mirror and no backup to "
+                              "recover from; it was left as it is: put a good copy in its "
+                              "place, or move it away to start empty")
+        aside = "it was missing" if damaged is None else _put_aside(path, copy=True)
+        self._files.notices.append(f"index.json was damaged ({aside}); recovered "
+                                   f"{', '.join(counts) or 'nothing'}")
+        return [found[memory_id] for memory_id in sorted(found)]
+
+    def _salvage(self, damaged: bytes) -> Iterator[Memory]:
+        """Yield the entries of every whole line of a file that is not whole."""
+        if self._files.cipher and b"gAAAA" in damaged:
+            damaged = self._files.cipher.open(damaged, lost=[])
+        for line in damaged.split(b"\n"):
+            with contextlib.suppress(ValueError):
+                yield Memory.from_entry(from_json(line.strip().removesuffix(b",")))
+
+    def keep_rejected(self, rejected: list) -> None:
+        """Set damaged entries aside in backups/, so that the next rewrite loses nothing."""
+        name = f"backups/rejected_{zlib.crc32(to_json(rejected)):08x}.json"
+        kept = "" if self._files.is_read_only else f" and kept in {name}"
+        self._files.notices.append(f"{len(rejected)} damaged entries of index.json are left "
+                                   f"out{kept}")
+        with contextlib.suppress(StorageError):
+            if not (self._files.root / name).exists():
+                self._files.write(name, to_json(rejected))
+
+    def missing(self, is_taken: Callable[[str], bool]) -> list[Memory]:
+        """Return what mirror and backups hold and neither a record nor a tombstone knows."""
+        found: dict[str, Memory] = {}
+        backups = (self._backups.read(path) or () for path in self._backups.paths())
+        for memories in (self._mirror.read(), *backups):
+            for each in memories:
+                if not is_taken(each.id):
+                    found[each.id] = _whole(found.get(each.id), each)
+        return [found[memory_id] for memory_id in sorted(found)]
+
+    def look_for_loss(self, journal: Journal, held: int, is_taken: Callable[[str], bool]) -> None:
+        """Find out whether another program put a smaller or older index.json in place.
+
+        *held* is how many memories index.json holds, without the journal. A file that this
+        store wrote last is believed; any other one is compared with what else is known.
+        """
+        self.loss, self.report = 0, ""
+        if journal.damage:                         # the next writer mends the journal first
+            return
+        known = journal.known()
+        is_ours = journal.is_ours(known)
+        if is_ours and not known["loss"]:
+            return
+        unknown = {path.stem for path in self._files.root.glob("store/mem_*.md")
+                   if re.fullmatch(r"mem_\d{8}_\d{6}_[0-9a-f]+", path.stem)
+                   and not is_taken(path.stem)}
+        forgotten = len(self._tombstones.ids()) - known["forgotten"]
+        fewer = known["count"] - held - max(forgotten, 0)
+        backed = [memory.id for memory in self._backups.newest()]
+        unknown_backed = {memory_id for memory_id in backed if not is_taken(memory_id)}
+        if not is_ours and fewer > 0 or 2 * len(unknown_backed) > len(backed) or (
+                known["loss"] and unknown_backed):
+            unknown |= unknown_backed
+        if not unknown and (is_ours or fewer <= 0):
+            return
+        self.loss = max(known["loss"], known["count"], held + len(unknown))
+        way = (f"run `repair` to bring back {len(unknown)} from store/ and backups/" if unknown
+               else "no copy of the others was found in store/ or backups/")
+        self.report = ("index.json was replaced by another program and has lost memories: it "
+                       f"holds {held} where there were {self.loss}; {way}")
+
+
 class FileStore:
     """Memories as JSON and Markdown files in one folder; the head of this chapter says how."""
 
     def __init__(self, root: Path, config: Config, *, cipher: Cipher | None = None,
-                 clock: Callable[[], datetime] = utc_now) -> None:
+                 clock: Callable[[], datetime] = utc_now, is_read_only: bool = False) -> None:
         self.root, self.config, self.clock = root, config, clock
-        self.files = RootFiles(root, cipher)
-        self.tombstones = Tombstones(self.files)
+        self.files = RootFiles(root, cipher, is_read_only=is_read_only)
+        self.journal = Journal(self.files)
         self.mirror = Mirror(self.files, lambda memory_id: self._rows.get(memory_id),
                              is_kept=lambda: bool(config["encryption"]["markdown"]))
+        self.tombstones = Tombstones(self.files)
         self.backups = Backups(self.files, clock=clock, kept=config["storage"]["backups_kept"])
+        self.recovery = Recovery(self.files, self.mirror, self.backups, self.tombstones)
+        self.search_state = SearchState(self.files, config["retrieval"])
         self.vectors = VectorFiles(self.files, self._text_mark)
         self.backend = "local"                     # whose vectors vectors.json holds
         self.progress: Callable[[str, int, int], None] | None = None
+        self.has_pending_purge = False             # deleted text may stand in derived files
         self._rows: dict[str, bytes] = {}          # id -> its line of index.json
         self._hot: dict[str, int] = {}             # id -> access_count, where it is hot
         self._backup_day = ""
         self._ops: list[list] = []                 # of the open transaction
         self._depth, self._lock = 0, FileLock(root / ".lock")
-        self._seen: tuple | None = None            # stamps of index.json and the journal
-        self._check = [0, 0]                       # length and crc32 of index.json
-        self.loss = 0                              # memories there were before a loss; 0 without
-        self._loss_says = ""                       # the sentence about it
-        self._journal_end = self._known_until = self._saved_lag = 0
-        self._has_durable_name = False             # the journal's entry in its folder is synced
         self._has_written = False                  # this process, and not only access counts
-        self._pending_before: frozenset[str] = frozenset()    # when the search state was saved
-        self._suspect = ""                         # "bad" or "torn": a line of the journal
-        self._residue = False                      # what was removed may stand in derived files
         self._local = LocalHashVectorizer()
-        how = config["retrieval"]
-        self._format = f"{__version__} 4 " + " ".join(f"{name}={how[name]}" for name in (
-            "stem", "grams", "cues", "bm25_k1", "bm25_b"))
-        tokens = functools.partial(tokenize_terms, stem=bool(how["stem"]), grams=how["grams"],
-                                   cues=bool(how["cues"]))
-        def make_index(postings: Postings | None = None) -> BM25Index:
-            return BM25Index(
-                float(how["bm25_k1"]), float(how["bm25_b"]), tokens, postings=postings,
-                select=query_terms if how["stop_words"] else list, spelling=bool(how["spelling"]))
 
-        self._parts = {
-            "words": SavedIndex(root / ".search" / "index.bin", make_index,
-                                lambda data: make_index(MemoryPostings.load(data)), index_entry),
-            "graph": SavedIndex(root / "graph.json", GraphStore, GraphStore.load,
-                                graph_entry)}
+    @property
+    def loss(self) -> int:
+        """Number of memories before another program put less in place; 0 without a loss."""
+        return self.recovery.loss
+
+    def accept_loss(self) -> None:
+        """Count what index.json holds as all there is; noted with the next compaction."""
+        self.recovery.loss = 0
 
     @property
     def cipher(self) -> Cipher | None:
@@ -6712,7 +7089,7 @@ class FileStore:
     @property
     def index(self) -> BM25Index:
         """The keyword index, brought up to date with the records."""
-        return self._parts["words"].open(self)
+        return self.search_state.words.open(self)
 
     # -- records ------------------------------------------------------------
 
@@ -6763,7 +7140,7 @@ class FileStore:
                 self._commit()
         except BaseException:                      # memory is ahead of the disk: read it again
             if self._depth == 1:
-                self._seen = None
+                self.journal.seen = None
             raise
         finally:
             self._depth -= 1
@@ -6775,18 +7152,23 @@ class FileStore:
         if self.cipher:
             self.files.check_key()
         self.refresh()
-        self._cut_torn_tail()
-        if self._suspect:
+        self.journal.cut_torn_tail()
+        if self.journal.damage:
             self._mend_journal()
-        if self._seen[0] is None:                  # so that a missing one is a lost one
+        if self.journal.seen[0] is None:           # so that a missing one is a lost one
             with contextlib.suppress(OSError):     # as a checkout made it
                 os.chmod(self.root, 0o700)
-            self._write_index(_join_rows(self._rows.values()))
-            self._seen = (_stamp(self.root / "index.json"), self._seen[1])
+            self.journal.write_index(_join_rows(self._rows.values()), self._known())
+            self.journal.seen = (self.journal.stamps()[0], self.journal.seen[1])
         self.mirror.check_pending()
-        if self._residue:
-            self._fold()
-            self._purge()
+        if self.has_pending_purge:                 # of a process that was killed
+            self.compact()
+            self._purge_deleted()
+
+    def _known(self, count: int | None = None) -> dict[str, int]:
+        """Return what is noted beside index.json, so that a loss is found."""
+        return {"count": len(self._rows) if count is None else count,
+                "forgotten": len(self.tombstones.ids()), "loss": self.loss}
 
     def behind(self) -> frozenset[str]:
         """Return the ids whose Markdown file may be older than the record, as after a kill."""
@@ -6794,7 +7176,11 @@ class FileStore:
 
     def revision(self) -> list:
         """Return what differs once the records have changed, as far as `refresh` has looked."""
-        return [list(stamp or ()) for stamp in self._seen or ()]
+        return [list(stamp or ()) for stamp in self.journal.seen or ()]
+
+    def read_again(self) -> None:
+        """Have the next look read the records anew: another program has replaced the files."""
+        self.journal.seen = None
 
     def put(self, memory: Memory) -> None:
         """Add a memory, or replace the one with its id; UsageError when no file can hold it."""
@@ -6857,8 +7243,8 @@ class FileStore:
                 self._rows.pop(memory_id, None)
                 self._hot.pop(memory_id, None)
                 self.tombstones.add(memory_id, *(rest or ((), None)))
-                self._residue = True
-            if not known or memory_id in self._pending_before:
+                self.has_pending_purge = True
+            if not known or memory_id in self.search_state.pending_before:
                 self.mirror.pending[memory_id] = None
             if not known and _indexed(before) != _indexed(after):
                 self._changed(memory_id, after)
@@ -6870,11 +7256,8 @@ class FileStore:
             self._hot[entry["id"]] = entry["access_count"]
 
     def _changed(self, memory_id: str, entry: Mapping[str, Any] | None) -> None:
-        """Tell the indexes in memory, and note it for those on disk."""
-        for part in self._parts.values():
-            part.changed[memory_id] = None
-            if part.index is not None:
-                part.apply(memory_id, entry)
+        """Tell the indexes and the vectors that an entry is another, or gone."""
+        self.search_state.changed(memory_id, entry)
         self.vectors.forget(memory_id)
 
     # -- tombstones ---------------------------------------------------------
@@ -6891,6 +7274,10 @@ class FileStore:
         """Drop the tombstones of *text*, and of that id: a person wants it back."""
         for mark in self.tombstones.marks_of(text, memory_id):
             self._do(["lift", mark])
+
+    def tombstone_mark(self, text: str) -> str:
+        """Return the keyed hash under which *text* is known once it is forgotten."""
+        return self.tombstones.mark(text)
 
     def tombs(self) -> tuple[str, dict[str, dict[str, str]]]:
         """Return the key and {mark: {id, why, at}} of all that was forgotten."""
@@ -7010,7 +7397,7 @@ class FileStore:
 
     def graph(self, *, rebuild: bool = False) -> GraphStore:
         """Return the graph, made again from the records when *rebuild*."""
-        part = self._parts["graph"]
+        part = self.search_state.graph
         if rebuild:
             part.index, part.is_valid = None, False
             part.open(self)
@@ -7028,76 +7415,47 @@ class FileStore:
 
     def refresh(self) -> None:
         """Take over what other processes wrote since the last look; costs two stats if none."""
+        journal = self.journal
         for _ in range(50):
             said = len(self.notices)
-            seen = (_stamp(self.root / "index.json"), _stamp(self.root / "index.journal"))
-            if seen[0] is None and (self.root / _ARCHIVE).exists():
+            now = journal.stamps()
+            if now[0] is None and (self.root / _ARCHIVE).exists():
                 raise ConfigError(f"the memories of {self.root} are in {_ARCHIVE} by now, moved by "
                                   "another process; nothing was written, open them again")
-            if seen == self._seen:
+            if now == journal.seen:
                 return
-            if self._seen and seen[0] == self._seen[0] and self._has_grown(seen[1]):
-                self._replay(self._journal_end)
+            if journal.is_continued(now):
+                self._replay(journal.end)
             else:
                 self._reload()
-            if seen[0] == _stamp(self.root / "index.json"):
-                self._seen = seen
-                self.notices += [self._loss_says] if self._loss_says else []
-                self._loss_says = ""
+            if now[0] == journal.stamps()[0]:
+                journal.seen = now
+                self.notices += [self.recovery.report] if self.recovery.report else []
+                self.recovery.report = ""
                 return
-            self._seen = None                      # it was replaced while we read
+            journal.seen = None                    # it was replaced while we read
             self.notices[said:] = [n for n in self.notices[said:] if n != _BAD_LINE]
         raise Locked(f"{self.root} changes faster than it can be read; try again")
-
-    def _has_grown(self, now: tuple[int, int, int] | None) -> bool:
-        """Tell whether the journal is the file we know, or the first one, and not shorter."""
-        before = self._seen[1]
-        return now is not None and (
-            before is None or now[0] == before[0] and now[2] >= self._journal_end)
 
     def _reload(self) -> None:
         """Read index.json, then the journal; tell the loaded indexes only what differs."""
         self.tombstones.read()
-        self._has_durable_name = False             # another process may have made this journal
-        before, state = self._rows, self._read_state()
-        data = self._read_index()
-        self._check = [len(data), zlib.crc32(data)]
-        trusted, rows = state.get("index") == self._check, _split_rows(data)
-        if trusted and rows is not None:
+        before, state = self._rows, self.search_state.load(self.journal)
+        data = self.journal.read_index(self._recover)
+        self.journal.note_read(data)
+        is_trusted, rows = state.get("index") == self.journal.check, _split_rows(data)
+        if is_trusted and rows is not None:
             self._rows = {_id_of(row): row for row in rows}
             self._hot = dict(state["hot"])
         else:
             self._parse(data, rows, before)
-        for name, part in self._parts.items():
-            if part.index is None:
-                saved = state["changed"].get(name) if trusted else None
-                part.is_valid, part.changed = saved is not None, dict.fromkeys(saved or ())
-        self._saved_lag = self._lag() if trusted else 0
-        self._known_until = state["journal"][0] if trusted else 0
-        self._pending_before = frozenset(state.get("unmirrored", ()))
+        self.search_state.take(state, is_trusted=is_trusted)
         held = len(self._rows)
         self._replay(0)
-        self._look_for_loss(held)
+        self.recovery.look_for_loss(self.journal, held, self.is_taken)
         for memory_id in before.keys() | self._rows.keys() if before else ():
             if before.get(memory_id) != self._rows.get(memory_id):
                 self._changed(memory_id, self.entry(memory_id))
-
-    def _read_index(self) -> bytes:
-        """Return the plain bytes of index.json; recover them when they cannot be had."""
-        path = self.root / "index.json"
-        try:
-            data = path.read_bytes()
-        except FileNotFoundError:
-            remains = any(self.root.glob("store/*.md")) or any(self.root.glob("backups/auto_*"))
-            return self._recover(None) if remains else _join_rows(())
-        except OSError as problem:
-            raise StorageError(f"cannot read {path}: {problem.strerror}; mend its owner or "
-                               "mode") from None
-        try:
-            return unseal(data, self.cipher)
-        except ValueError:
-            self.files.check_key(data)
-            return self._recover(data)
 
     def _parse(self, data: bytes, rows: list[bytes] | None, before: dict[str, bytes]) -> None:
         """Read every entry with care; a bad one costs itself, a bad file starts recovery."""
@@ -7127,196 +7485,53 @@ class FileStore:
                                 "are left out")
         self._hot = {i: count for i, count in {**hot, **self._hot}.items() if i in self._rows}
         if rejected:
-            self._keep_rejected(rejected)
-
-    def _keep_rejected(self, rejected: list) -> None:
-        """Set damaged entries aside in backups/, so that the next rewrite loses nothing."""
-        name = f"backups/rejected_{zlib.crc32(to_json(rejected)):08x}.json"
-        self.notices.append(f"{len(rejected)} damaged entries of index.json are left out and "
-                            f"kept in {name}")
-        with contextlib.suppress(StorageError):
-            if not (self.root / name).exists():
-                self.write(name, to_json(rejected))
+            self.recovery.keep_rejected(rejected)
 
     def _replay(self, start: int) -> None:
-        """Apply the journal from byte *start*; a line that does not add up is left out."""
-        try:
-            with open(self.root / "index.journal", "rb") as file:
-                file.seek(start)
-                data = file.read()
-        except FileNotFoundError:
-            data = b""
-        self._journal_end = start
+        """Apply the journal from byte *start*; nothing forgotten comes back with it."""
         forgotten = self.tombstones.ids()
-        *lines, tail = data.split(b"\n")
-        if tail and self._is_line(tail):            # only its line end is missing
-            lines.append(tail)
-        for line in lines:
-            self._journal_end += len(line) + 1
-            try:
-                if not self._is_line(line):
-                    raise ValueError("checksum")
-                ops = from_json(unseal(line[9:], self.cipher))
-                for op in ops if self._journal_end > self._known_until else ():
-                    if op[0] == "put":
-                        Memory.from_entry(op[1])
-            except ValueError:
-                self.files.check_key(line[9:])
-                self.notices.append(_BAD_LINE)
-                self._suspect = "bad"
-                continue
-            for op in ops:
+        known_until = self.search_state.known_until
+        for operations in self.journal.read(start, known_until):
+            is_known = self.journal.end <= known_until
+            for op in operations:
                 if op[0] == "lift":
                     forgotten.discard(self.tombstones.by_mark.get(op[1], {}).get("id"))
                 if op[0] != "put" or op[1]["id"] not in forgotten:     # of a journal come back
-                    self._apply(op, known=self._journal_end <= self._known_until)
-
-    @staticmethod
-    def _is_line(line: bytes) -> bool:
-        """Tell whether a line of the journal is whole."""
-        return re.match(rb"[0-9a-f]{8} ", line) is not None and (
-            int(line[:8], 16) == zlib.crc32(line[9:]))
-
-    def _cut_torn_tail(self) -> None:
-        """Cut off the unfinished last line of a process that was killed while it wrote."""
-        path = self.root / "index.journal"
-        seen = _stamp(path)
-        if seen and seen[2] != self._journal_end:
-            self._suspect = self._suspect or "torn"
-            try:
-                if seen[2] > self._journal_end:
-                    os.truncate(path, self._journal_end)
-                else:                              # a last line that lacked its line end
-                    append_bytes(path, b"\n")
-            except OSError as problem:
-                raise _storage_error(problem, path) from None
-            self._seen = (self._seen[0], _stamp(path))
+                    self._apply(op, known=is_known)
 
     def _mend_journal(self) -> None:
         """After a damaged or torn journal, take from the mirror what only it still knows."""
-        bad, self._suspect = self._suspect == "bad", ""
-        path = self.root / "index.journal"
-        aside = f" ({_put_aside(path, copy=True)})" if bad and path.exists() else ""
+        is_bad, self.journal.damage = self.journal.damage == "bad", ""
+        aside = self.journal.copy_aside() if is_bad else ""
         lost = [memory for memory in self.mirror.read() if not self.is_taken(memory.id)]
         for memory in lost:
             self._do(["put", memory.entry()])
-        if bad or lost:
+        if is_bad or lost:
             self.notices.append(f"index.journal was damaged{aside}; recovered {len(lost)} from "
                                 "the Markdown mirror")
-            self._fold()
+            self.compact()
 
     # -- recovery -----------------------------------------------------------
 
-    def _look_for_loss(self, held: int) -> None:
-        """Find out whether another program put a smaller or older index.json in place.
-
-        *held* is how many memories index.json holds, without the journal. A file that this
-        store wrote last is believed; any other one is compared with what else is known.
-        """
-        self.loss, self._loss_says = 0, ""
-        if self._suspect:                          # the next writer mends the journal first
-            return
-        known = self._read_known()
-        is_ours = self._check == known["check"] or self._check == known["before"] and (
-            (self.root / "index.journal").exists())            # killed before the rename
-        if is_ours and not known["loss"]:
-            return
-        unknown = {path.stem for path in self.root.glob("store/mem_*.md")
-                   if re.fullmatch(r"mem_\d{8}_\d{6}_[0-9a-f]+", path.stem)
-                   and not self.is_taken(path.stem)}
-        forgotten = len(self.tombstones.ids()) - known["forgotten"]
-        fewer = known["count"] - held - max(forgotten, 0)
-        backed = [memory.id for memory in self.backups.newest()]
-        unknown_backed = {i for i in backed if not self.is_taken(i)}
-        if not is_ours and fewer > 0 or 2 * len(unknown_backed) > len(backed) or (
-                known["loss"] and unknown_backed):
-            unknown |= unknown_backed
-        if not unknown and (is_ours or fewer <= 0):
-            return
-        self.loss = max(known["loss"], known["count"], held + len(unknown))
-        way = (f"run `repair` to bring back {len(unknown)} from store/ and backups/" if unknown
-               else "no copy of the others was found in store/ or backups/")
-        self._loss_says = ("index.json was replaced by another program and has lost memories: it "
-                           f"holds {held} where there were {self.loss}; {way}")
-
-    def _read_known(self) -> dict[str, Any]:
-        """Return what `_write_index` noted last; nothing is known without the file."""
-        shape = {"count": int, "forgotten": int, "loss": int, "check": [int, int],
-                 "before": [int, int]}
-        with contextlib.suppress(OSError, ValueError):
-            path = self.root / ".state_records.json"
-            content = from_json(unseal(path.read_bytes(), self.cipher))
-            if fits(content, shape):
-                return content
-        return {"count": 0, "forgotten": 0, "loss": 0, "check": None, "before": None}
-
-    def _write_index(self, data: bytes, *, count: int | None = None) -> None:
-        """Write index.json, and before it what tells a file of ours from any other."""
-        before, self._check = self._check, [len(data), zlib.crc32(data)]
-        known = {"version": 1, "count": len(self._rows) if count is None else count,
-                 "forgotten": len(self.tombstones.ids()),
-                 "check": self._check, "before": before, "loss": self.loss}
-        with contextlib.suppress(StorageError):    # a folder in its place stops no write
-            write_atomic(self.root / ".state_records.json", seal(to_json(known), self.cipher),
-                         durable=False)
-        self.write("index.json", data)
-
     def missing(self) -> list[Memory]:
-        """Return what the mirror and the backups hold and neither a record nor a tombstone knows.
-
-        Of several copies the first is returned: the mirror's, then the newest backup's. A file
-        of the mirror that was cut short gives way to the whole text.
-        """
-        found: dict[str, Memory] = {}
-        backups = (self.backups.read(path) or () for path in self.backups.paths())
-        for memories in (self.mirror.read(), *backups):
-            for each in memories:
-                if not self.is_taken(each.id):
-                    found[each.id] = _whole(found.get(each.id), each)
-        return [found[memory_id] for memory_id in sorted(found)]
+        """Return what mirror and backups hold and neither a record nor a tombstone knows."""
+        return self.recovery.missing(self.is_taken)
 
     def _recover(self, damaged: bytes | None) -> bytes:
-        """Rebuild the index from what is left and say from where; DamagedData when nothing is.
+        """Rebuild index.json from what is left; a reader takes the lock for it.
 
-        The first to hold an id wins: whole lines of the damaged file, the Markdown mirror,
-        the newest good backup. Forgotten memories stay away. A reader takes the lock for it,
-        for what it has seen may be a writer's first steps, or mended since.
+        What a reader has seen may be a writer's first steps, or mended since.
         """
+        if self.files.is_read_only:
+            raise DamagedData("index.json is " + ("damaged" if damaged else "missing"))
         if not self._depth:
             with contextlib.suppress(StorageError), self.transaction():
                 return _join_rows(self._rows.values())
-        self.tombstones.read()
-        found: dict[str, Memory] = {}
-        counts, gone = [], self.tombstones.ids()
-        for source, memories in (("the damaged file", self._salvage(damaged or b"")),
-                                 ("the Markdown mirror", self.mirror.read()),
-                                 ("the newest good backup", self.backups.newest())):
-            fresh = 0
-            for each in memories:
-                if each.id not in gone:
-                    fresh += each.id not in found
-                    found[each.id] = _whole(found.get(each.id), each)
-            counts += [f"{fresh} from {source}"] if fresh else []
-        path = self.root / "index.json"
-        if damaged and not found:
-            raise DamagedData(f"{path} cannot be read and there is no mirror and no backup to "
-                              "recover from; it was left as it is: put a good copy in its "
-                              "place, or move it away to start empty")
-        aside = "it was missing" if damaged is None else _put_aside(path, copy=True)
-        self.notices.append(f"index.json was damaged ({aside}); recovered "
-                            f"{', '.join(counts) or 'nothing'}")
-        data = _join_rows(to_json(found[key].entry()) for key in sorted(found))
+        found = self.recovery.rebuild(damaged)
+        data = _join_rows(to_json(memory.entry()) for memory in found)
         with contextlib.suppress(StorageError):    # a read-only disk can still be searched
-            self._write_index(data, count=len(found))
+            self.journal.write_index(data, self._known(len(found)))
         return data
-
-    def _salvage(self, damaged: bytes) -> Iterator[Memory]:
-        """Yield the entries of every whole line of a file that is not whole."""
-        if self.cipher and b"gAAAA" in damaged:
-            damaged = self.cipher.open(damaged, lost=[])
-        for line in damaged.split(b"\n"):
-            with contextlib.suppress(ValueError):
-                yield Memory.from_entry(from_json(line.strip().removesuffix(b",")))
 
     # -- writing ------------------------------------------------------------
 
@@ -7333,65 +7548,57 @@ class FileStore:
         if not self._ops:
             return
         kinds = {op[0] for op in self._ops}
-        reading = kinds == {"touch"}
-        path, payload = self.root / "index.journal", seal(to_json(self._ops), self.cipher)
-        line = b"%08x %s\n" % (zlib.crc32(payload), payload)
-        self._journal_end = append_bytes(path, line, durable=not reading,
-                                         new_name=not self._has_durable_name)
-        self._seen = (self._seen[0], _stamp(path))
-        if reading:
+        is_read = kinds == {"touch"}
+        self.journal.append(self._ops, durable=not is_read)
+        if is_read:
             return
-        self._has_durable_name = self._has_written = True
+        self._has_written = True
         try:
             self.mirror.write_pending()
-            if self._residue or self._index_size() < _COMPACT_AT_ONCE or self._is_long():
-                self._fold()
-            if self._residue:
-                self._purge()
+            is_tiny = self.journal.index_size() < _COMPACT_AT_ONCE
+            if self.has_pending_purge or is_tiny or self.journal.is_long():
+                self.compact()
+            if self.has_pending_purge:
+                self._purge_deleted()
             if "del" in kinds:
-                self._sweep()
+                self._remove_stale_files()
         except OSError as problem:
             self.notices.append(f"stored in index.journal, but not everywhere yet: {problem}")
 
-    def _is_long(self) -> bool:
-        return self._journal_end > max(_LONG_JOURNAL, self._index_size() // 32)
+    def compact(self) -> None:
+        """Write the journal into index.json and remove it; what is derived comes first.
 
-    def _index_size(self) -> int:
-        return self._seen[0][2] if self._seen and self._seen[0] else 0
-
-    def _fold(self) -> None:
-        """Write the journal into index.json and remove it; what is derived comes first."""
+        Only inside a transaction, as the next two.
+        """
         self.mirror.write_all()
         self.describe_rooms()
-        if self._index_size() < _SMALL_INDEX:      # a small graph.json follows at once
-            self._parts["graph"].open(self)
-            self._parts["graph"].save(self.cipher)
+        if self.journal.index_size() < _SMALL_INDEX:           # a small graph.json follows at once
+            self.search_state.graph.open(self)
+            self.search_state.graph.save(self.cipher)
         self.tombstones.save()
-        self._write_index(_join_rows(self._rows.values()))
-        (self.root / "index.journal").unlink(missing_ok=True)
-        self._journal_end = self._known_until = 0
-        self._has_durable_name = False
-        self._seen = (_stamp(self.root / "index.json"), None)
+        self.journal.compact(self._rows.values(), self._known())
+        self.search_state.known_until = 0
+        self._has_written = False
 
-    def settle(self, *, rebuild: bool = False) -> None:
-        """Fold the journal and save the indexes; *rebuild* makes them anew from the records."""
-        for part in self._parts.values() if rebuild else ():
+    def checkpoint(self, *, rebuild: bool = False) -> None:
+        """Compact, and save the indexes; *rebuild* makes them anew from the records."""
+        for part in self.search_state.indexes.values() if rebuild else ():
             part.index, part.is_valid = None, False
             part.open(self)
         if rebuild and self.vector_kind() is None:         # unreadable: made again where wanted
             (self.root / "vectors.json").unlink(missing_ok=True)
-        self._fold()
+        self.compact()
         self._save_search()
 
-    def _purge(self) -> None:
-        """Take what was removed out of every derived file, not only out of memory."""
-        for part in self._parts.values():
+    def _purge_deleted(self) -> None:
+        """Take what was deleted out of every derived file, not only out of memory."""
+        for part in self.search_state.indexes.values():
             if part.path.exists():
                 part.open(self)
                 part.save(self.cipher)
-        self.drop_vectors(self.strange_vectors())
-        self._save_search(vectors=False)
-        self._residue = False
+        self.vectors.drop(self.vectors.strange())
+        self._save_search()
+        self.has_pending_purge = False
 
     def _back_up(self) -> None:
         """Before the first write of a day, copy the records to backups/."""
@@ -7400,12 +7607,12 @@ class FileStore:
             return
         name = f"backups/auto_index.json.{day}.bak"
         if self._rows and not (self.root / name).exists():
-            self._sweep()
+            self._remove_stale_files()
             self.write(name, _join_rows(self._rows.values()))
             self.backups.drop_old(is_taken=self.is_taken, has_loss=self.loss > 0)
         self._backup_day = day
 
-    def _sweep(self) -> None:
+    def _remove_stale_files(self) -> None:
         """Remove the temporary files of killed processes, once a day and on every deletion.
 
         What is only written under the lock is nobody's now; the rest has an hour to end.
@@ -7461,19 +7668,18 @@ class FileStore:
         A process that only read leaves the records as they are, unless their journal is long.
         All of it can be made again, so a busy or read-only store just skips it.
         """
-        is_worth_it = self._has_written and self._index_size() < _SMALL_INDEX and (
-            self._journal_end > _JOURNAL_ON_CLOSE)
-        foldable = self._residue or self._is_long() or is_worth_it
-        if not (foldable or self.vectors.fresh or self._lag() != self._saved_lag):
+        is_due = self.has_pending_purge or self.journal.is_long() or (
+            self._has_written and self.journal.is_worth_closing())
+        if not (is_due or self.vectors.fresh or self.search_state.is_behind()):
             return
         try:
             with self.transaction(patience=0.5):
-                if self._journal_end and foldable:
-                    self._fold()
+                if is_due and self.journal.end:
+                    self.compact()
                 if self.vectors.fresh:
                     self.vectors.save()
-                if self._residue:
-                    self._purge()
+                if self.has_pending_purge:
+                    self._purge_deleted()
                 self._save_search()
         except (Locked, ConfigError):              # or another key is in use by now
             pass
@@ -7481,45 +7687,10 @@ class FileStore:
             if problem.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
                 self.notices.append(f"the search indexes were not kept: {problem}")
 
-    def _lag(self) -> int:
-        return sum(len(part.changed) for part in self._parts.values())
-
-    def _save_search(self, *, vectors: bool = True) -> None:
-        """Save each part that lags far behind; name what it lags by in .search/state.json."""
-        limit = max(16, math.isqrt(len(self._rows)) // 8)      # of texts to index again, each time
-        for part in self._parts.values():
-            if part.index is not None and (not part.is_valid or len(part.changed) > limit):
-                part.save(self.cipher)
-        changed = {name: list(part.changed) for name, part in self._parts.items() if part.is_valid}
-        state = {"format": self._format, "index": self._check,
-                 "journal": self._journal_mark(self._journal_end),
-                 "hot": self._hot, "changed": changed,
-                 "unmirrored": [*self.mirror.pending, *self.mirror.stale]}
-        data = to_json({**state, "crc": zlib.crc32(to_json(state))})
-        make_folder(self.root / ".search")
-        write_atomic(self.root / ".search" / "state.json", seal(data, self.cipher), durable=False)
-        self._saved_lag = self._lag()
-
-    def _read_state(self) -> dict[str, object]:
-        """Return the saved search state, {} when it is not there or not of this version."""
-        try:
-            state = from_json(self.read(".search/state.json") or b"{}")
-            if state and state.pop("crc") != zlib.crc32(to_json(state)):
-                return {}
-            complete = {"index", "journal", "hot", "changed", "unmirrored"} <= state.keys()
-            same = complete and state["format"] == self._format and (
-                state["journal"] == self._journal_mark(state["journal"][0]))
-            return state if same and isinstance(state["changed"], dict) else {}
-        except (ValueError, AttributeError, LookupError, TypeError):
-            return {}
-
-    def _journal_mark(self, end: int) -> list[int]:
-        """Return length and crc32 of the journal's first *end* bytes: is it still that one?"""
-        try:
-            data = (self.root / "index.journal").read_bytes()[:end]
-        except OSError:
-            data = b""
-        return [len(data), zlib.crc32(data)]
+    def _save_search(self) -> None:
+        pending = [*self.mirror.pending, *self.mirror.stale]
+        self.search_state.save(self.journal, hot=self._hot, count=len(self._rows),
+                               pending=pending)
 
 
 _COMPACT_AT_ONCE = 12_288                          # bytes of index.json: some 40 memories

@@ -3932,7 +3932,7 @@ print(json.dumps([error, kept, sorted(m.id for m in again.list())]))""", self.ro
         memory.recall("gateway")
         journal = (self.root / "index.journal").read_bytes()
         with memory.store.transaction():
-            memory.store._fold()
+            memory.store.compact()
         before = self.entries()
         (self.root / "index.journal").write_bytes(journal)         # killed before it was removed
         self.assertEqual(self.contents(), set(NOTES[:3]))
@@ -3966,15 +3966,15 @@ print(json.dumps([error, kept, sorted(m.id for m in again.list())]))""", self.ro
                 self.assertRaises(NotFound, one.get, made.id)
 
     def test_a_reader_looks_again_when_the_index_was_replaced_while_it_read(self):
-        other, read, raced = self.open(), h.FileStore._read_index, []
+        other, read, raced = self.open(), h.Journal.read_index, []
         other.remember(NOTES[0])
 
-        def racing(store: h.FileStore) -> bytes:
-            data = read(store)
+        def racing(journal: h.Journal, recover: Callable) -> bytes:
+            data = read(journal, recover)
             if not raced:
                 raced.append(other.remember(NOTES[1]).id)
             return data
-        with mock.patch.object(h.FileStore, "_read_index", racing):
+        with mock.patch.object(h.Journal, "read_index", racing):
             self.assertEqual(self.contents(), set(NOTES[:2]))
         self.assertEqual(len(raced), 1)
 
@@ -4252,7 +4252,7 @@ class Damage(Case):
                 memory.store.put(h.replace(memory.get(self.ids[0]), content="killed half-way"))
                 memory.store._commit()
                 memory.store._ops = []
-                memory.store._fold()
+                memory.store.compact()
         again = self.open()
         self.assertEqual(len(again.list()), 8)
         self.assertEqual(again.take_notices(), [])
@@ -4293,7 +4293,7 @@ class Damage(Case):
 
     def test_a_journal_that_comes_back_brings_nothing_forgotten_with_it(self):
         with mock.patch.multiple(h, _COMPACT_AT_ONCE=0, _SMALL_INDEX=0), mock.patch.object(
-                h.FileStore, "_is_long", lambda store: False):
+                h.Journal, "is_long", lambda journal: False):
             made = self.open().remember("a secret meeting in the lighthouse at noon")
         stale = (self.root / "index.journal").read_bytes()
         with self.open() as memory:
@@ -6913,7 +6913,7 @@ class Attacked(Case):
     def large(self) -> Path:
         """A store that keeps its journal, as one above 256 KiB does; return the journal."""
         for patch in (mock.patch.multiple(h, _COMPACT_AT_ONCE=0, _SMALL_INDEX=0),
-                      mock.patch.object(h.FileStore, "_is_long", lambda store: False)):
+                      mock.patch.object(h.Journal, "is_long", lambda journal: False)):
             patch.start()
             self.addCleanup(patch.stop)
         with self.open() as memory:

@@ -437,7 +437,7 @@ class Crash(Stress):
             journal = (self.root / "index.journal").read_bytes()
             before = {row.id: row.entry() for row in memory.list()}
             with memory.store.transaction():
-                memory.store._fold()
+                memory.store.compact()
         (self.root / "index.journal").write_bytes(journal)      # killed before it was removed
         with open_memory(self.root) as memory:
             self.assertEqual({row.id: row.entry() for row in memory.list()}, before)
@@ -476,7 +476,7 @@ class Crash(Stress):
         with open_memory(self.root) as reader, open_memory(self.root) as writer:
             reader.recall("journal")
             with reader.store.transaction():
-                reader.store._fold()
+                reader.store.compact()
             writer.remember("quokka and numbat")
             self.assertIn("quokka", reader.recall("quokka")[0].content)
 
@@ -498,7 +498,7 @@ class Crash(Stress):
             memory_id = memory.remember("to be verified").id
             path = self.root / "store" / f"{memory_id}.md"
             old, index = path.read_bytes(), (self.root / "index.json").read_bytes()
-            memory.store._fold = memory.store.mirror.write_pending = lambda: None
+            memory.store.compact = memory.store.mirror.write_pending = lambda: None
             memory.verify(memory_id)
             memory.store.close = lambda: None      # killed after the journal line
         self.assertEqual((path.read_bytes(), (self.root / "index.json").read_bytes()),
@@ -509,7 +509,7 @@ class Crash(Stress):
 
     def test_the_first_write_of_all_may_be_killed_too(self) -> None:
         with open_memory(self.root) as memory:
-            memory.store._fold = lambda: None
+            memory.store.compact = lambda: None
             memory_id = memory.remember("the very first").id
             memory.store.close = lambda: None      # killed before index.json
         with open_memory(self.root) as memory:
@@ -533,8 +533,8 @@ class Crash(Stress):
             two.remember("something else entirely")
             memory_id = one.remember("Anna is allergic to walnuts").id
             two.list()
-            one.store._fold = lambda: None         # killed between journal and index.json
-            one.store._purge = lambda: None
+            one.store.compact = lambda: None         # killed between journal and index.json
+            one.store._purge_deleted = lambda: None
             one.forget(memory_id)
             self.assertRaises(hermes.Refused, two.remember, "Anna is allergic to walnuts",
                               deliberate=False)

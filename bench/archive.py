@@ -120,7 +120,7 @@ def filled(root: Path, folder: Path, rows: Sequence[core.Memory], *, rivals: Ite
     root.mkdir()
     store = ArchiveStore(root, core.load_config(root))
     found = {"size": len(rows), "batch_per_s": round(fill(store, rows)),
-             "index_per_s": round(1e3 * len(rows) / timed(store.settle))}
+             "index_per_s": round(1e3 * len(rows) / timed(store.checkpoint))}
     store.close()
     found["bytes"] = store.sizes()["records"]
     for rival in rivals:

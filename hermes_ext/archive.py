@@ -222,7 +222,7 @@ class ArchiveStore(ArchiveFile, Rescue, Tombs, Vectors):
         text = row and json.loads(row[2])["content"]
         if why:
             tomb = memory_id, redact(str(why))[0], core.iso(self.clock())
-            self.bury((self._mark(each), *tomb) for each in (text or "", *also))
+            self.bury((self.tombstone_mark(each), *tomb) for each in (text or "", *also))
         if row:
             self._search.retire(row[1], text)
             self._row("DELETE FROM memory WHERE seq=?", row[0])
@@ -328,7 +328,7 @@ class ArchiveStore(ArchiveFile, Rescue, Tombs, Vectors):
     def graph(self, *, rebuild: bool = False) -> Graph:
         """Return the graph; *rebuild* makes every index anew from the records."""
         if rebuild:
-            self.settle(rebuild=True)
+            self.checkpoint(rebuild=True)
         with self._reading():
             return Graph(self._search)
 
@@ -379,7 +379,7 @@ class ArchiveStore(ArchiveFile, Rescue, Tombs, Vectors):
         """Return what differs once the records have changed."""
         return [*self._row("SELECT next, retired, changes FROM counts")]
 
-    def settle(self, *, rebuild: bool = False) -> None:
+    def checkpoint(self, *, rebuild: bool = False) -> None:
         """Bring what is fresh into the tables; *rebuild* makes every index anew."""
         with self.transaction() if rebuild else contextlib.nullcontext():
             if rebuild:

@@ -103,7 +103,7 @@ class Tombs:
         """Return {id, why, at} when a memory of this text was removed, None otherwise."""
         if self._row("SELECT 1 FROM tomb LIMIT 1") is None:
             return None
-        row = self._row("SELECT id, why, at FROM tomb WHERE mark=?", self._mark(text))
+        row = self._row("SELECT id, why, at FROM tomb WHERE mark=?", self.tombstone_mark(text))
         return row and dict(zip(("id", "why", "at"), row))
 
     @mended
@@ -114,7 +114,7 @@ class Tombs:
 
     def lift(self, text: str, *, memory_id: str = "") -> None:
         """Drop the tombstones of *text*, and of that id: a person wants it back."""
-        row = self._row("SELECT id FROM tomb WHERE mark=?", self._mark(text))
+        row = self._row("SELECT id FROM tomb WHERE mark=?", self.tombstone_mark(text))
         for each in {memory_id, *(row or ())} - {""}:
             self._do("lift")
             if self._row("SELECT 1 FROM tomb WHERE id=?", each):
@@ -141,7 +141,8 @@ class Tombs:
         if key:
             self.set_fact("tomb_key", key)
 
-    def _mark(self, text: str) -> str:
+    def tombstone_mark(self, text: str) -> str:
+        """Return the keyed hash under which *text* is known once it is forgotten."""
         self._tomb_key = self._tomb_key or self.fact("tomb_key")
         return core.tomb_mark(self._tomb_key, text)
 

@@ -69,39 +69,12 @@ class Checkup(list):
                 f"; run `{check.mend}`" if check.mend else "")
 
 
-class _Examined(FileStore):
-    """A store that is only looked at: nothing is recovered, set aside or written."""
-
-    def _recover(self, damaged: bytes) -> bytes:
-        raise DamagedData("index.json is " + ("damaged" if damaged else "missing"))
-
-    def _keep_rejected(self, rejected: list) -> None:
-        self.notices.append(f"{len(rejected)} damaged entries")
-
-    def write(self, name: str, data: bytes) -> Path:
-        raise StorageError(f"{name} is only looked at")
-
-    def read(self, name: str) -> bytes | None:
-        try:
-            return core.unseal((self.root / name).read_bytes(), self.cipher)
-        except (OSError, ValueError):
-            return None
-
-    def _read_tombs(self) -> None:
-        self._tombs = {}
-        for name in ("tombstones.json", "backups/tombstones.bak"):
-            with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
-                content = core.from_json(self.read(name) or b"")
-                self._tombs, self._tomb_key = content["tombstones"], content["key"]
-                return
-
-
 def _bare(root: str | None) -> HermesLite:
     """Open a memory without reading its config or key, so that a broken one can be looked at."""
     config, place = core.Config(), core.find_root(root)
     if (place / "memory_archive.db").exists() and not (place / "index.json").exists():
         return HermesLite(place, config=config)
-    return HermesLite(place, config=config, store=_Examined(place, config))
+    return HermesLite(place, config=config, store=FileStore(place, config, is_read_only=True))
 
 
 def doctor(memory: HermesLite) -> Checkup:
@@ -128,7 +101,8 @@ def doctor(memory: HermesLite) -> Checkup:
             config.env("HERMES_MASTER_KEY") or (root / ".master_key").exists())
         sealed = any(core.is_ciphertext(data) for data in map(core._head, root.glob("*.json")))
         cipher = None if keyless and not sealed else core.get_encryption(root, config)
-        store = _Examined(root, config, cipher=cipher, clock=memory.store.clock)
+        store = FileStore(root, config, cipher=cipher, clock=memory.store.clock,
+                          is_read_only=True)
         store.progress = memory.store.progress
         checkup.append(_look(_check_key, store))
         store.refresh()
@@ -304,7 +278,7 @@ def _check_key(store: FileStore) -> Check:
 def _check_records(store: FileStore) -> Check:
     back = store.tombstones.ids() & set(store.ids())
     said = [*store.notices, *([f"{len(back)} forgotten memories are back"] if back else ())]
-    bad = sum(1 for row in store._rows.values() if not _is_entry(row))
+    bad = sum(not _is_entry(store, memory_id) for memory_id in store.ids())
     if bad:
         said.append(f"{bad} entries cannot be read")
     return Check("records", "fail" if said else "ok",
@@ -312,9 +286,9 @@ def _check_records(store: FileStore) -> Check:
                  "repair" if said else None)
 
 
-def _is_entry(row: bytes) -> bool:
+def _is_entry(store: FileStore, memory_id: str) -> bool:
     try:
-        Memory.from_entry(core.from_json(row))
+        store.get(memory_id)
         return True
     except ValueError:
         return False
@@ -346,16 +320,13 @@ def _mirror_gaps(store: FileStore, ids: Iterable[str]) -> tuple[list[str], list[
 def _check_search(store: FileStore) -> Check:
     """Load every index that claims to fit; look for ids in the graph that no record has."""
     bad = []
-    for name, part in store._parts.items():
-        if part.is_valid:
-            try:
-                part._load(core.unseal(part.path.read_bytes(), store.cipher))
-            except (OSError, ValueError, LookupError, TypeError, AttributeError):
-                bad.append(name)
+    for name, part in store.search_state.indexes.items():
+        if part.is_valid and not part.can_be_read(store.cipher):
+            bad.append(name)
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
         graph = core.GraphStore.load(store.read("graph.json") or b"")
-        strangers = graph._names.keys() - store._rows.keys()
-        if strangers - store._parts["graph"].changed.keys():
+        strangers = graph.ids() - set(store.ids())
+        if strangers - store.search_state.graph.changed.keys():
             bad.append("graph: unknown ids")
     return Check("search", "fail" if bad else "ok", f"cannot be used: {', '.join(bad)}" if bad else
                  "the indexes fit the records", "reindex" if bad else None)
@@ -395,7 +366,8 @@ def repair(memory: HermesLite, *, accept_loss: bool = False, dry_run: bool = Fal
         return Done((*(say for say, _ in mends), *_mend_cold(store, dry_run=dry_run)),
                     dry_run=dry_run, warnings=tuple(memory.take_notices()))
     if dry_run:
-        looked = _Examined(store.root, memory.config, cipher=store.cipher, clock=store.clock)
+        looked = FileStore(store.root, memory.config, cipher=store.cipher,
+                           clock=store.clock, is_read_only=True)
         try:
             looked.refresh()
         except DamagedData:
@@ -454,7 +426,7 @@ def _mends_of_loss(memory: HermesLite, store: FileStore,
             yield (f"set {core.counted(len(left), 'Markdown file')} without a record aside in "
                    "backups/", lambda: _set_aside(store.root, left))
     yield (f"count the {len(store)} memories of index.json as all there are" if accept else
-           "count index.json as whole again", lambda: setattr(store, "loss", 0))
+           "count index.json as whole again", store.accept_loss)
 
 
 def _set_aside(root: Path, paths: Iterable[Path]) -> None:
@@ -473,7 +445,7 @@ def _mends_of_archive(store: FileStore) -> Iterator[tuple[str, Callable[[], obje
         yield f"remove {len(left)} leftover temporary files", lambda: remove_files(left)
     if faults:
         yield "read the records of the damaged file into a new one", store.refresh
-        yield "make every index anew", lambda: store.settle(rebuild=True)
+        yield "make every index anew", lambda: store.checkpoint(rebuild=True)
 
 
 def _mends(store: FileStore, ids: list[str] | None) -> Iterator[tuple[str, Callable[[], object]]]:
@@ -494,7 +466,7 @@ def _mends(store: FileStore, ids: list[str] | None) -> Iterator[tuple[str, Calla
     if returned:
         yield (f"remove {len(returned)} Markdown files of forgotten memories",
                lambda: remove_files(returned))
-    yield "fold the journal and make every index anew", lambda: store.settle(rebuild=True)
+    yield "compact the journal and make every index anew", lambda: store.checkpoint(rebuild=True)
     if ids is not None and store.strange_vectors():
         yield "drop vectors without a memory", lambda: store.drop_vectors(store.strange_vectors())
 

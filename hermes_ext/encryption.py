@@ -55,7 +55,7 @@ def encrypt(memory: HermesLite, mode: str) -> Done:
         if mode == "off":
             _refuse_unreached(cold)
         cipher = {"on": _first_cipher, "rotate": _next_cipher, "off": _same_cipher}[mode](memory)
-        store.settle()
+        store.checkpoint()
         store.cipher, target = cipher, None if mode == "off" else core.Cipher(keys_of(memory)[0])
         cold.note_sums()
         if target:
@@ -73,7 +73,7 @@ def encrypt(memory: HermesLite, mode: str) -> Done:
             store.cipher = None
             core.write_atomic(store.root / ".key_check", b"off")
             _set_switch(store.root, "off")
-        store._seen = None                            # index.json is another file now
+        store.read_again()                            # index.json is another file now
     return Done((f"encryption is {'on' if target else 'off'}, {changed} files were brought over",),
                 tuple(left), tuple(_after_words(memory, mode)))
 
@@ -145,7 +145,7 @@ def _bring_over(store: FileStore, target: core.Cipher | None,
 
     def change(name: str, data: bytes, packed: bool) -> bytes | None:
         if name.startswith("store/") and target and (
-                packed or no_mirror and PurePosixPath(name).stem in store._rows):
+                packed or no_mirror and store.entry(PurePosixPath(name).stem) is not None):
             return None
         if core.is_ciphertext(data):
             plain = core.unseal(data, store.cipher)

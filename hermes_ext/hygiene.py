@@ -76,7 +76,7 @@ def scrub(memory: HermesLite, *, dry_run: bool = False) -> Scrubbed:
         if not dry_run:
             remove_files(leftovers(store.root))
             store.drop_vectors([memory_id for memory_id, _ in changed])
-            store.settle(rebuild=True)
+            store.checkpoint(rebuild=True)
         mine, left = {f"store/{memory_id}.md" for memory_id, _ in changed} | {"index.json"}, []
 
         def edit(name: str, data: bytes, packed: bool) -> bytes:
@@ -218,7 +218,7 @@ def _purge(store: FileStore, ids: set[str]) -> tuple[list[str], list[str]]:
     def kept(entry: object) -> object | None:
         if not isinstance(entry, dict):
             return None if any(memory_id in str(entry) for memory_id in ids) else entry
-        is_gone = str(entry.get("id")) in ids or store.tombstones.mark(str(entry.get("content"))) in marks
+        is_gone = str(entry.get("id")) in ids or store.tombstone_mark(str(entry.get("content"))) in marks
         return None if is_gone else entry
 
     def kept_lines(text: str) -> str:
@@ -271,7 +271,7 @@ def reindex(memory: HermesLite) -> Done:
     """Make the index, the vectors and the graph anew from the records."""
     store = file_store(memory)
     with store.transaction():
-        store.settle(rebuild=True)
+        store.checkpoint(rebuild=True)
         store.drop_vectors(store.strange_vectors())
         count = len(store)
     failed = memory.embed_pending()

@@ -184,7 +184,7 @@ def _take_archive(memory: HermesLite, source: FileStore) -> list[str]:
     Return what could not be taken away.
     """
     root, name = memory.root, core.import_system("archive").FILE
-    source.settle()                                # no journal is left, should it be killed here
+    source.checkpoint()                                # no journal is left, should it be killed here
     ids, said = [*source.ids()], _set_other_aside(root / name)
     if source.tombs()[1]:                          # the archive's copy, too: see archive_rescue
         source.write("backups/tombstones.bak", core.tombs_file(*source.tombs()))

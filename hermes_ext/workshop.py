@@ -55,7 +55,7 @@ _FIXED = ("id", "importance", "execution_verified", "access_count", "last_access
 
 def file_store(memory: HermesLite) -> FileStore:
     """Return the store; Refused where it is neither of files nor an archive."""
-    if not hasattr(memory.store, "settle"):
+    if not hasattr(memory.store, "checkpoint"):
         raise Refused("this command works on a store of files or an archive; use the tools of "
                       "your database", "not_files")
     return memory.store

@@ -507,7 +507,7 @@ class TestPromises(Case):
         self.small()
         store = self.archive()
         self.fill(store, 70)
-        store.settle()
+        store.checkpoint()
         with store.transaction():
             for memory_id in store.ids():
                 store.remove(memory_id, why="forgotten")

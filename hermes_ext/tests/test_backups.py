@@ -38,7 +38,7 @@ class Backup(Case):
 
     def test_an_unfolded_journal_is_in_it(self) -> None:
         memory = self.filled()
-        memory.store._index_size = lambda: 10 ** 6    # too large to be folded at once
+        memory.store.journal.index_size = lambda: 10 ** 6    # too large to be folded at once
         memory.remember("a note that stands in the journal alone")
         self.assertTrue((self.root / "index.journal").exists())
         self.assertEqual(backups.backup(memory).memories, 3)

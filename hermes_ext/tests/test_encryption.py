@@ -324,12 +324,12 @@ class Encrypt(Case):
             encryption.encrypt(memory, "on")
             memory.close()
             memory = self.open()
-            real = memory.store.settle
+            real = memory.store.checkpoint
 
-            def settle() -> None:
+            def checkpoint() -> None:
                 real()
                 (self.root / name).write_bytes(b"gAAAAAAAAAAAA-no-key-opens-this")
-            with mock.patch.object(memory.store, "settle", settle):
+            with mock.patch.object(memory.store, "checkpoint", settle):
                 self.assertEqual(encryption.encrypt(memory, "off").left, (name,))
             fresh = self.open()
             self.assertEqual(len(fresh.list()), 2)

@@ -358,11 +358,11 @@ class Forget(Case):
 
     def test_a_kill_between_acknowledging_and_erasing_is_made_good(self) -> None:
         memory, marker, memory_id = self.spread()
-        memory.store._fold = memory.store._purge = lambda: (_ for _ in ()).throw(KeyboardInterrupt)
+        memory.store.compact = memory.store._purge_deleted = lambda: (_ for _ in ()).throw(KeyboardInterrupt)
         with self.assertRaises(KeyboardInterrupt):
             memory.forget(memory_id)
-        del memory.store._fold, memory.store._purge
-        memory.store._residue = memory.store._journal_end = 0      # this process is dead
+        del memory.store.compact, memory.store._purge_deleted
+        memory.store.has_pending_purge = memory.store.journal.end = 0      # this process is dead
         self.assertIn("index.json", self.grep(marker))
         fresh = self.open()
         hygiene.forget(fresh, id=memory_id, purge=True)

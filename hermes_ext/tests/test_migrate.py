@@ -227,7 +227,7 @@ class TestMigrate(unittest.TestCase):
 
     def test_a_journal_left_by_a_killed_move_brings_nothing_forgotten_back(self) -> None:
         with mock.patch.multiple(core, _COMPACT_AT_ONCE=0, _SMALL_INDEX=0), mock.patch.object(
-                FileStore, "_is_long", lambda store: False):
+                core.Journal, "is_long", lambda journal: False):
             memory = self.memory()
             self.fill(memory, 9)
             memory.close()

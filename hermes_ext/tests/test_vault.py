@@ -134,12 +134,12 @@ class TestOwnWrites(VaultCase):
                 if not know_it_before:
                     (self.root / ".state_vault.json").unlink()
                 before, mirror = path.read_bytes(), Mirror.write_pending
-                Mirror.write_pending = FileStore._fold = lambda part: None
+                Mirror.write_pending = FileStore.compact = lambda part: None
                 try:
                     self.memory.verify(path.stem)
                     self.memory.remember(f"{text}!", importance=8)
                 finally:
-                    Mirror.write_pending, FileStore._fold = mirror, FOLD
+                    Mirror.write_pending, FileStore.compact = mirror, FOLD
                 self.assertEqual(path.read_bytes(), before)
                 os.utime(path)
                 self.memory = self.open()
@@ -176,7 +176,7 @@ class TestOwnWrites(VaultCase):
         self.assertEqual(self.look(), [])
 
 
-FOLD = FileStore._fold
+FOLD = FileStore.compact
 
 
 class TestEdits(VaultCase):
@@ -539,7 +539,7 @@ class TestCost(VaultCase):
         fresh = self.open()
         vault.take_over(fresh)
         self.assertEqual(opened, [])
-        self.assertIsNone(fresh.store._seen)       # the records were not even loaded
+        self.assertIsNone(fresh.store.journal.seen)       # the records were not even loaded
 
     def test_a_store_that_cannot_be_written_still_answers(self):
         path = self.remember()
