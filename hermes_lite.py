@@ -8429,6 +8429,8 @@ class HermesLite:
         are arguments for those that do not name them. One that is wrong or refused is left out
         and named by its place, "text 3"; an exception among them is a text that cannot be read.
         """
+        if isinstance(texts, (str, bytes, Mapping)) or not isinstance(texts, Iterable):
+            raise UsageError(f"texts is of type {type(texts).__name__}; give a list of texts")
         return self._remember_all(((f"text {n}", row) for n, row in enumerate(texts, 1)), more)
 
     def _remember_all(self, rows: Iterable[tuple[str, object]],
@@ -9362,7 +9364,7 @@ class HermesLite:
         most = self.config["digest"]["max_facts"] if max_facts is None else max_facts
         if type(most) is not int or most < 1:
             raise UsageError(f"max_facts is {self._quoted(most)}; give a whole number from 1 up")
-        found = self._digested(text, most)
+        found = self._digested(text, min(most, 1_000_000))
         return self.keep_facts(found, verified=verified, source=source, agent=agent) if (
             apply) else found
 
@@ -9392,6 +9394,8 @@ class HermesLite:
         write path, the first and the last with that as `position`; what was forgotten or refused
         is named in `refused`.
         """
+        if not isinstance(found, Digest):
+            raise UsageError(f"found is of type {type(found).__name__}; give what `digest` returned")
         results, refused, last = [], [], len(found.facts)
         if not found.facts:
             return replace(found, applied=True)

@@ -14,7 +14,7 @@ STUB = """#!/bin/sh
 case "$*" in
     *"-m venv"*) for folder; do :; done
         mkdir -p "$folder/bin"
-        for name in python python3 pip; do cp "$0" "$folder/bin/$name"; done ;;
+        for name in python python3 pip ruff mypy; do cp "$0" "$folder/bin/$name"; done ;;
     *"$BROKEN"*) echo "the last words of $*"; exit 3 ;;
     *) echo "the last words of $*" ;;
 esac
@@ -32,7 +32,8 @@ class TestRun(unittest.TestCase):
         shutil.copy(HOME / ".ci/run", folder / ".ci/run")
         stubs = folder / "stubs"
         stubs.mkdir()
-        for name in ("python3", "zstd"):
+        versions = [f"python3.{minor}" for minor in range(10, 15)]
+        for name in ("python3", *versions, "zstd"):
             (stubs / name).write_text(STUB)
             (stubs / name).chmod(0o755)
         environ = {**os.environ, "PATH": f"{stubs}{os.pathsep}{os.environ['PATH']}",
@@ -45,7 +46,7 @@ class TestRun(unittest.TestCase):
         self.assertEqual(done.returncode, 1, done.stderr)
         closing = done.stdout.split("== how the stages ended")[1]
         self.assertEqual(closing.count("== FAILED:"), 1)
-        self.assertEqual(closing.count("== passed:"), 6)
+        self.assertEqual(closing.count("== passed:"), 8)
         for words in ("test_hermes_lite.py", "test_stress.py", "bench/speed.py --smoke",
                       "bench/recall_quality.py --smoke", "unittest discover", "test_embedders"):
             self.assertIn(f"the last words of {words}".split()[-1], closing)

@@ -264,7 +264,8 @@ class WrongTypes(Stores):
             "redact", "normalise", "similarity", "tokenize_terms", "find_conflicts",
             "extract_entities")]
         for act in (*(getattr(memory, name) for name in names), *texts):
-            params = inspect.signature(act).parameters.values()
+            params = [param for param in inspect.signature(act).parameters.values()
+                      if param.kind is not param.VAR_KEYWORD]
             needed = {param.name: given.get(param.name, "x") for param in params
                       if param.default is param.empty}
             for param in params:
