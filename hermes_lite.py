@@ -6500,12 +6500,13 @@ class Backups:
                 return entries
         return []
 
-    def drop_old(self, *, is_taken: Callable[[str], bool], has_loss: bool) -> None:
+    def drop_old(self, *, is_taken: Callable[[str], bool], held: int, has_loss: bool) -> None:
         """Remove what is older than the newest good ones.
 
-        A backup stays when more than half of it is unknown to *is_taken*, or any of it while a
-        loss is not mended.
+        A backup stays when more than half of it is unknown to *is_taken* and to cold storage, or
+        any of it while a loss is not mended or the store has *held* fewer memories than it.
         """
+        cold = self._files.read("cold_index.json") or b""
         paths = self.paths()
         good = 0
         for path in paths if len(paths) > self._kept else ():
@@ -6515,8 +6516,8 @@ class Backups:
             good += 1
             if good <= self._kept:
                 continue
-            lost = sum(not is_taken(each.id) for each in entries)
-            if not (2 * lost > len(entries) or lost and has_loss):
+            lost = sum(not is_taken(each.id) and each.id.encode() not in cold for each in entries)
+            if not (2 * lost > len(entries) or lost and (has_loss or len(entries) > held)):
                 path.unlink(missing_ok=True)
 
 
@@ -7021,14 +7022,17 @@ class Recovery:
         fewer = known["count"] - held - max(forgotten, 0)
         backed = [memory.id for memory in self._backups.newest()]
         unknown_backed = {memory_id for memory_id in backed if not is_taken(memory_id)}
-        if not is_ours and fewer > 0 or 2 * len(unknown_backed) > len(backed) or (
-                known["loss"] and unknown_backed):
+        if known["loss"]:                          # the newest backup may be of what is left
+            unknown |= {memory.id for memory in self.missing(is_taken)}
+        elif not is_ours and fewer > 0 or 2 * len(unknown_backed) > len(backed):
             unknown |= unknown_backed
-        if not unknown and (is_ours or fewer <= 0):
+        is_mended = held >= known["loss"] and (is_ours or fewer <= 0)
+        if not unknown and is_mended:
             return
         self.loss = max(known["loss"], known["count"], held + len(unknown))
         way = (f"run `repair` to bring back {len(unknown)} from store/ and backups/" if unknown
-               else "no copy of the others was found in store/ or backups/")
+               else "no copy of the others was found in store/ or backups/; `repair --accept-loss` "
+               "counts this as all there is")
         self.report = ("index.json was replaced by another program and has lost memories: it "
                        f"holds {held} where there were {self.loss}; {way}")
 
@@ -7609,7 +7613,8 @@ class FileStore:
         if self._rows and not (self.root / name).exists():
             self._remove_stale_files()
             self.write(name, _join_rows(self._rows.values()))
-            self.backups.drop_old(is_taken=self.is_taken, has_loss=self.loss > 0)
+            self.backups.drop_old(is_taken=self.is_taken, held=len(self._rows),
+                                  has_loss=self.loss > 0)
         self._backup_day = day
 
     def _remove_stale_files(self) -> None:

@@ -4267,6 +4267,42 @@ class Damage(Case):
         self.assertIn(9, [len(rows) for rows in backups])
         self.assertEqual(len(backups), 8)
 
+    def test_a_loss_without_a_mirror_is_said_until_it_is_mended(self):
+        shutil.rmtree(self.root / "store")
+        self.index.write_bytes(b"[]")
+        for day in range(4):                       # the newest backup is of the smaller store
+            self.now += timedelta(days=1)
+            with self.open() as memory:
+                memory.remember(f"{NOTES[day]} again in week {day}")
+            memory = self.open()
+            memory.list()
+            self.assertRegex(memory.take_notices()[0], f"holds {day + 1} where there were .*; run "
+                             "`repair` to bring back 8")
+        for backup in self.root.glob("backups/*"):
+            backup.unlink()
+        memory = self.open()
+        memory.list()
+        self.assertIn("no copy of the others", memory.take_notices()[0])
+        with memory.store.transaction():
+            memory.store.accept_loss()
+            memory.store.checkpoint()
+        memory = self.open()
+        memory.list()
+        self.assertEqual(memory.take_notices(), [])
+
+    def test_a_backup_that_holds_more_than_the_store_stays_though_less_than_half_was_lost(self):
+        self.index.write_bytes(json.dumps(json.loads(self.good)[:6]).encode())
+        (self.root / ".state_records.json").unlink()
+        shutil.rmtree(self.root / "store")
+        most = self.root / "backups/auto_index.json.20260101.bak"
+        most.write_bytes(self.good)
+        for day in range(9):
+            self.now += timedelta(days=1)
+            with self.open() as memory:
+                memory.verify(self.open().list()[0].id)
+                memory.store.recovery.loss = 0     # as where nothing tells of a loss
+        self.assertTrue(most.exists())
+
     def test_a_backup_of_a_wrong_clock_is_not_the_newest(self):
         first, = self.root.glob("backups/auto_index.json.*.bak")
         late = first.with_name("auto_index.json.20990101.bak")

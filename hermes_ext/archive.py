@@ -439,7 +439,7 @@ class ArchiveStore(ArchiveFile, Rescue, Tombs, Vectors):
         if not size or size >= _DAILY or (self.root / name).exists():
             return
         self.write(name, core._join_rows(entry.encode() for _, entry in self._every_row()))
-        self.backups.drop_old(is_taken=self.is_taken, has_loss=False)
+        self.backups.drop_old(is_taken=self.is_taken, held=len(self), has_loss=False)
 
     def sizes(self) -> dict[str, int]:
         """Return bytes on disk: the file with its log, Markdown, and the whole root."""
