@@ -5971,7 +5971,7 @@ class Store(Protocol):
     def is_taken(self, memory_id: str) -> bool: ...
     def forgotten(self, text: str) -> Mapping[str, str] | None: ...
     def removals(self) -> Mapping[str, Mapping[str, str]]: ...
-    def restore_text(self, text: str, *, memory_id: str = "") -> None: ...
+    def lift(self, text: str, *, memory_id: str = "") -> None: ...
     def search_words(self, query: str, k: int, *, accept: Callable[[str], bool] | None = None,
                      rarest: int | None = None) -> list[tuple[str, float]]: ...
     def in_context(self, query: str, found: Sequence[tuple[str, float]], *, scale: float,
@@ -5988,8 +5988,8 @@ class Store(Protocol):
     def put_vectors(self, vectorizer: Vectorizer, vectors: Mapping[str, Vector]) -> None: ...
     def vector_kind(self) -> VectorKind | None: ...
     def vector_chunks(self, kind: VectorKind) -> Iterable[VectorCache]: ...
-    def all_tombstones(self) -> tuple[str, dict[str, dict[str, str]]]: ...
-    def set_tombstones(self, key: str, tombs: Mapping[str, Mapping[str, str]]) -> None: ...
+    def tombs(self) -> tuple[str, dict[str, dict[str, str]]]: ...
+    def set_tombs(self, key: str, tombs: Mapping[str, Mapping[str, str]]) -> None: ...
     def duplicate(self, text: str, *, accept: Callable[[str], bool] | None = None
              ) -> str | None: ...
     def tagged(self, tags: Sequence[str], most: int | None = None) -> list[str]: ...
@@ -6230,7 +6230,7 @@ def _map_file(path: Path) -> memoryview:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
-def tombstone_mark(key: str, text: str) -> str:
+def tomb_mark(key: str, text: str) -> str:
     """Return the keyed hash under which a removed text is known; the text is not kept.
 
     Texts of the same `facts` share it: marks, case and fillers do not count, 1.5 and 15 do.
@@ -6240,7 +6240,7 @@ def tombstone_mark(key: str, text: str) -> str:
                     hashlib.sha256).hexdigest()[:40]
 
 
-def tombstones_file(key: str, tombs: Mapping[str, Mapping[str, str]]) -> bytes:
+def tombs_file(key: str, tombs: Mapping[str, Mapping[str, str]]) -> bytes:
     """Return the bytes of tombstones.json, version 1, with a checksum."""
     body = {"version": 1, "key": key, "tombstones": tombs}
     return to_json({**body, "crc": zlib.crc32(to_json(body))}) + b"\n"
@@ -6294,50 +6294,6 @@ class RootFiles:
         if is_ciphertext(data) and not fits:
             raise ConfigError(f"the encryption of {self.root} was changed by another process; "
                               "nothing was written, start this one again")
-
-    def remove_stale(self, now: datetime) -> None:
-        """Remove the temporary files of killed processes, once a day and on every deletion.
-
-        What is only written under the lock is nobody's now; the rest has an hour to end.
-        """
-        ours = [os.path.realpath(self.root / name) for name in _SEALED_FILES]
-        dead = [path for name in ours
-                for path in Path(name).parent.glob(f".{os.path.basename(name)}.*.tmp")]
-        for folder in ("store", ".search", "rooms", "backups"):
-            dead += self.root.glob(f"{folder}/.*.tmp")
-        for path in {*dead, *self.root.glob(".*.tmp")}:
-            with contextlib.suppress(OSError):
-                if path in dead or now.timestamp() - path.stat().st_mtime > 3600:
-                    path.unlink()
-
-    def holding(self, memory_id: str) -> list[str]:
-        """Return the backups, archives and cold files, by name, in which this id still stands."""
-        paths = [*self.root.glob("backups/*"), *self.root.glob("*.damaged-*"),
-                 *self.root.glob("cold/*")]
-        found = []
-        for path in sorted(paths):
-            with contextlib.suppress(OSError, ValueError):
-                if not path.name.startswith("tombstones.") and self._holds(path, memory_id):
-                    found.append(path.relative_to(self.root).as_posix())
-        return found
-
-    def _holds(self, path: Path, memory_id: str) -> bool:
-        """Tell whether a file, or one packed in it, names this id; tombstones may."""
-        return any(memory_id.encode() in unzipped(unseal(data, self.cipher))
-                   for name, data in read_files(path)
-                   if not name.startswith((".state_", "tombstones.", "MANIFEST.")))
-
-    def sizes(self) -> dict[str, int]:
-        """Return bytes on disk: the records, the Markdown mirror, and the whole root."""
-        sizes = {"records": 0, "markdown": 0, "total": 0}
-        for folder, _, names in os.walk(self.root):
-            for name in names:
-                with contextlib.suppress(OSError):
-                    size = os.stat(os.path.join(folder, name)).st_size
-                    sizes["total"] += size
-                    sizes["records"] += size if name in ("index.json", "index.journal") else 0
-                    sizes["markdown"] += size if name.endswith(".md") else 0
-        return sizes
 
 
 class Mirror:
@@ -6438,7 +6394,7 @@ class Tombstones:
         if not self.key():
             self._key = os.urandom(32).hex()
             self._files.write("tombstones.json", self._data())
-        return tombstone_mark(self._key, text)
+        return tomb_mark(self._key, text)
 
     def key(self) -> str:
         """Return the key of the hashes, "" when none was made by any process yet."""
@@ -6478,7 +6434,7 @@ class Tombstones:
                 self._files.write(name, self._saved)
 
     def _data(self) -> bytes:
-        return tombstones_file(self._key, self.by_mark)
+        return tombs_file(self._key, self.by_mark)
 
     def read(self) -> None:
         """Read the tombstones anew; the copy in backups/ stands in for a lost file."""
@@ -6520,14 +6476,6 @@ class Backups:
         self._files = files
         self._clock = clock
         self._kept = kept
-
-    def path(self, day: str) -> Path:
-        """Return where the backup of a day (YYYYMMDD) stands."""
-        return self._files.root / "backups" / f"auto_index.json.{day}.bak"
-
-    def write(self, day: str, rows: Iterable[bytes]) -> None:
-        """Write the backup of a day."""
-        self._files.write(f"backups/{self.path(day).name}", _join_rows(rows))
 
     def paths(self) -> list[Path]:
         """Return the backups, newest first; last those that a wrong clock has dated."""
@@ -7288,7 +7236,7 @@ class FileStore:
                     self._set_row({**json.loads(self._rows[memory_id]), "access_count": count,
                                    "importance": importance, "last_accessed": rest[0]})
                     self.mirror.accessed[memory_id] = None
-        elif kind == "restore":
+        elif kind == "lift":
             self.tombstones.by_mark.pop(subject, None)
         else:
             memory_id, after = (subject["id"], subject) if kind == "put" else (subject, None)
@@ -7326,20 +7274,20 @@ class FileStore:
         """Return {id: {id, why, at}} of every memory that left a tombstone."""
         return {tomb["id"]: tomb for tomb in self.tombstones.by_mark.values()}
 
-    def restore_text(self, text: str, *, memory_id: str = "") -> None:
+    def lift(self, text: str, *, memory_id: str = "") -> None:
         """Drop the tombstones of *text*, and of that id: a person wants it back."""
         for mark in self.tombstones.marks_of(text, memory_id):
-            self._do(["restore", mark])
+            self._do(["lift", mark])
 
     def tombstone_mark(self, text: str) -> str:
         """Return the keyed hash under which *text* is known once it is forgotten."""
         return self.tombstones.mark(text)
 
-    def all_tombstones(self) -> tuple[str, dict[str, dict[str, str]]]:
+    def tombs(self) -> tuple[str, dict[str, dict[str, str]]]:
         """Return the key and {mark: {id, why, at}} of all that was forgotten."""
         return self.tombstones.key(), dict(self.tombstones.by_mark)
 
-    def set_tombstones(self, key: str, tombs: Mapping[str, Mapping[str, str]]) -> None:
+    def set_tombs(self, key: str, tombs: Mapping[str, Mapping[str, str]]) -> None:
         """Take over the tombstones of another store, and their key, in place of any here."""
         self.tombstones.replace(key, tombs)
 
@@ -7476,7 +7424,7 @@ class FileStore:
             said = len(self.notices)
             now = journal.stamps()
             if now[0] is None and (self.root / _ARCHIVE).exists():
-                raise ConfigError(f"the memories of {self.root} are in {_ARCHIVE} now, moved by "
+                raise ConfigError(f"the memories of {self.root} are in {_ARCHIVE} by now, moved by "
                                   "another process; nothing was written, open them again")
             if now == journal.seen:
                 return
@@ -7550,7 +7498,7 @@ class FileStore:
         for operations in self.journal.read(start, known_until):
             is_known = self.journal.end <= known_until
             for op in operations:
-                if op[0] == "restore":
+                if op[0] == "lift":
                     forgotten.discard(self.tombstones.by_mark.get(op[1], {}).get("id"))
                 if op[0] != "put" or op[1]["id"] not in forgotten:     # of a journal come back
                     self._apply(op, known=is_known)
@@ -7617,7 +7565,7 @@ class FileStore:
             if self.has_pending_purge:
                 self._purge_deleted()
             if "del" in kinds:
-                self.files.remove_stale(self.clock())
+                self._remove_stale_files()
         except OSError as problem:
             self.notices.append(f"stored in index.journal, but not everywhere yet: {problem}")
 
@@ -7661,16 +7609,41 @@ class FileStore:
         day = f"{self.clock().astimezone(self.config.zone):%Y%m%d}"
         if day == self._backup_day:
             return
-        if self._rows and not self.backups.path(day).exists():
-            self.files.remove_stale(self.clock())
-            self.backups.write(day, self._rows.values())
+        name = f"backups/auto_index.json.{day}.bak"
+        if self._rows and not (self.root / name).exists():
+            self._remove_stale_files()
+            self.write(name, _join_rows(self._rows.values()))
             self.backups.drop_old(is_taken=self.is_taken, held=len(self._rows),
                                   has_loss=self.loss > 0)
         self._backup_day = day
 
+    def _remove_stale_files(self) -> None:
+        """Remove the temporary files of killed processes, once a day and on every deletion.
+
+        What is only written under the lock is nobody's now; the rest has an hour to end.
+        """
+        ours = [os.path.realpath(self.root / name) for name in _SEALED_FILES]
+        dead = [path for name in ours
+                for path in Path(name).parent.glob(f".{os.path.basename(name)}.*.tmp")]
+        for folder in ("store", ".search", "rooms", "backups"):
+            dead += self.root.glob(f"{folder}/.*.tmp")
+        for path in {*dead, *self.root.glob(".*.tmp")}:
+            with contextlib.suppress(OSError):
+                if path in dead or self.clock().timestamp() - path.stat().st_mtime > 3600:
+                    path.unlink()
+
     def holding(self, memory_id: str) -> list[str]:
         """Return the backups, archives and cold files, by name, in which this id still stands."""
-        return self.files.holding(memory_id)
+        found = []
+        for path in sorted([*self.root.glob("backups/*"), *self.root.glob("*.damaged-*"),
+                            *self.root.glob("cold/*")]):
+            with contextlib.suppress(OSError, ValueError):
+                if not path.name.startswith("tombstones.") and any(
+                        memory_id.encode() in unzipped(unseal(data, self.cipher))
+                        for name, data in read_files(path) if not name.startswith(
+                            (".state_", "tombstones.", "MANIFEST."))):
+                    found.append(path.relative_to(self.root).as_posix())
+        return found
 
     def describe_rooms(self) -> None:
         """Write one description file a room where there is none."""
@@ -7682,7 +7655,15 @@ class FileStore:
 
     def sizes(self) -> dict[str, int]:
         """Return bytes on disk: the records, the Markdown mirror, and the whole root."""
-        return self.files.sizes()
+        sizes = {"records": 0, "markdown": 0, "total": 0}
+        for folder, _, names in os.walk(self.root):
+            for name in names:
+                with contextlib.suppress(OSError):
+                    size = os.stat(os.path.join(folder, name)).st_size
+                    sizes["total"] += size
+                    sizes["records"] += size if name in ("index.json", "index.journal") else 0
+                    sizes["markdown"] += size if name.endswith(".md") else 0
+        return sizes
 
     # -- closing ------------------------------------------------------------
 
@@ -8691,12 +8672,12 @@ class HermesLite:
         when = f"{removed.astimezone(self.config.zone):%Y-%m-%d}" if removed else "some day"
         aged = tomb["why"].startswith("pruned: ")
         if aged and not draft.deliberate:          # it was not forgotten, it grew old
-            self.store.restore_text(draft.content, memory_id=tomb["id"])
+            self.store.lift(draft.content, memory_id=tomb["id"])
             return ()
         if not draft.deliberate:
             raise Refused(f"this text was removed on {when} ({tomb['why']}) and is not taken "
                           "up again; remember it by hand to bring it back", "forgotten")
-        self.store.restore_text(draft.content, memory_id=tomb["id"])
+        self.store.lift(draft.content, memory_id=tomb["id"])
         return (f"this text was removed on {when} ({tomb['why']}); it is kept again because "
                 "you asked",)
 

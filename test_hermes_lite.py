@@ -3667,7 +3667,7 @@ class StoreContract:
         with store.transaction():
             store.remove("mem_1", why="test")
         with store.transaction():
-            store.restore_text(self.texts["mem_1"])
+            store.lift(self.texts["mem_1"])
         store.close()
         self.assertIsNone(self.reopened().forgotten(self.texts["mem_1"]))
 

@@ -326,7 +326,7 @@ class ArchiveFile:
         """Store what was found behind the damage of a log, but for what was forgotten."""
         gone = set()
         if self._has_lost:
-            key, known = self.all_tombstones()
+            key, known = self.tombs()
             copied_key, copied = self._rescued_tombs()
             fresh = {mark: tomb for mark, tomb in copied.items() if mark not in known}
             if fresh and key == copied_key:
@@ -529,7 +529,7 @@ class ArchiveFile:
             self._settle_soon()
         if self._residue:
             self._empty_log()
-        if {"del", "restore"} & self._kinds:
+        if {"del", "lift"} & self._kinds:
             self._keep_tombs()
         try:
             self._write_counts()

@@ -112,11 +112,11 @@ class Tombs:
         return {row[0]: dict(zip(("id", "why", "at"), row)) for row in self._db().execute(
             "SELECT id, why, at FROM tomb ORDER BY rowid")}
 
-    def restore_text(self, text: str, *, memory_id: str = "") -> None:
+    def lift(self, text: str, *, memory_id: str = "") -> None:
         """Drop the tombstones of *text*, and of that id: a person wants it back."""
         row = self._row("SELECT id FROM tomb WHERE mark=?", self.tombstone_mark(text))
         for each in {memory_id, *(row or ())} - {""}:
-            self._do("restore")
+            self._do("lift")
             if self._row("SELECT 1 FROM tomb WHERE id=?", each):
                 self._row("DELETE FROM tomb WHERE id=?", each)
                 self._gone.add(each)
@@ -127,13 +127,13 @@ class Tombs:
         self._db().executemany("INSERT OR REPLACE INTO tomb VALUES (?, ?, ?, ?)", tombs)
 
     @mended
-    def all_tombstones(self) -> tuple[str, dict[str, dict[str, str]]]:
+    def tombs(self) -> tuple[str, dict[str, dict[str, str]]]:
         """Return the key and {mark: {id, why, at}} of all that was forgotten."""
         rows = self._db().execute("SELECT mark, id, why, at FROM tomb ORDER BY mark")
         return self.fact("tomb_key"), {
             mark: {"id": i, "why": why, "at": at} for mark, i, why, at in rows}
 
-    def set_tombstones(self, key: str, tombs: Mapping[str, Mapping[str, str]]) -> None:
+    def set_tombs(self, key: str, tombs: Mapping[str, Mapping[str, str]]) -> None:
         """Take over the tombstones of another store, and their key, in place of any here."""
         self._do("del")
         self._row("DELETE FROM tomb")
@@ -144,12 +144,12 @@ class Tombs:
     def tombstone_mark(self, text: str) -> str:
         """Return the keyed hash under which *text* is known once it is forgotten."""
         self._tomb_key = self._tomb_key or self.fact("tomb_key")
-        return core.tombstone_mark(self._tomb_key, text)
+        return core.tomb_mark(self._tomb_key, text)
 
     def _keep_tombs(self) -> None:
         """Write a copy of the tombstones, so that a damaged file brings nothing back."""
         try:
-            self.write("backups/tombstones.bak", core.tombstones_file(*self.all_tombstones()))
+            self.write("backups/tombstones.bak", core.tombs_file(*self.tombs()))
         except OSError as problem:
             self.notices.append("forgotten; the copy of the tombstones was not written: "
                                 f"{problem}")

@@ -71,7 +71,7 @@ class Rescue:
             for name, value in kept.items():
                 if name != "vectors":
                     fresh.set_fact(name, value)
-            fresh.set_tombstones(*buried)
+            fresh.set_tombs(*buried)
         fresh.finish()
         if {*fresh.ids()} != found:
             raise StorageError(f"the copy of {self.path} in {place} is not whole; the damaged "

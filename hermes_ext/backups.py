@@ -125,7 +125,7 @@ def _contents(store: FileStore, beside: Path) -> Iterator[tuple[str, bytes]]:
     rows = (core.to_json(each.entry()) for each in store)
     yield "index.json", core.seal(core._join_rows(rows), store.cipher)
     if tombs_of(store):
-        yield "tombstones.json", core.seal(core.tombstones_file(*store.all_tombstones()), store.cipher)
+        yield "tombstones.json", core.seal(core.tombs_file(*store.tombs()), store.cipher)
     left_out = (r"(index|graph|tombstones)\.json|index\.journal|\.search/.*|.*\.damaged-.*"
                 r"|backups/(?!prune_|rejected_).*|\.vector_backend.*|\.state_records\.json"
                 r"|stb_snapshot\.json|config\.yaml\.restored"
@@ -367,10 +367,10 @@ def restore(memory: HermesLite, file: str | os.PathLike, *, with_forgotten: bool
             cold.rewrite(lambda each: each, (), add=cold_back, place="cold")
         _merge_tombs(memory, held, wanted)
         for each in added + changed:
-            store.restore_text(each.content, memory_id=each.id)
+            store.lift(each.content, memory_id=each.id)
             store.put(each)
         for each in (m for _, memories in cold_back if with_forgotten for m in memories):
-            store.restore_text(each.content, memory_id=each.id)
+            store.lift(each.content, memory_id=each.id)
         for memory_id in removed:
             store.remove(memory_id, why=None)
         store.drop_vectors([each.id for each in changed])
@@ -510,13 +510,13 @@ def _merge_tombs(memory: HermesLite, held: _Held, wanted: Mapping[str, Memory]) 
     store = file_store(memory)
     if not held.tombs:
         return
-    key, tombs = store.all_tombstones()
+    key, tombs = store.tombs()
     key = key if tombs else held.tomb_key
-    living = {core.tombstone_mark(key, m.content) for m in (*store, *wanted.values())}
+    living = {core.tomb_mark(key, m.content) for m in (*store, *wanted.values())}
     ids = {*store.ids(), *wanted}
     fresh = {mark: {**tomb, "why": memory._clean(tomb["why"])} for mark, tomb in held.tombs.items()
              if mark not in tombs and mark not in living and tomb["id"] not in ids}
-    store.set_tombstones(key, {**fresh, **tombs})
+    store.set_tombs(key, {**fresh, **tombs})
 
 
 # -- config.yaml of a backup --------------------------------------------------

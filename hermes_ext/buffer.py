@@ -162,8 +162,8 @@ class BufferedStore:
         self.under.touch(memory_ids, moment)
         self._changed.update(dict.fromkeys(i for i in memory_ids if i in self.entries))
 
-    def set_tombstones(self, key: str, tombs: Mapping[str, Mapping[str, str]]) -> None:
-        self.under.set_tombstones(key, tombs)
+    def set_tombs(self, key: str, tombs: Mapping[str, Mapping[str, str]]) -> None:
+        self.under.set_tombs(key, tombs)
 
     def take(self, memory_id: str) -> None:
         """Read a memory from the archive into the buffer; the least recently used makes room."""

@@ -68,10 +68,10 @@ def scrub(memory: HermesLite, *, dry_run: bool = False) -> Scrubbed:
                 if not dry_run:
                     store.put(Memory.from_entry(fixed))
             scrubber.labels = {}
-        key, tombs = store.all_tombstones()
+        key, tombs = store.tombs()
         clean = {mark: {**tomb, "why": scrubber.text(tomb["why"])} for mark, tomb in tombs.items()}
         if not dry_run and clean != tombs:
-            store.set_tombstones(key, clean)
+            store.set_tombs(key, clean)
     with contextlib.nullcontext() if dry_run else store.transaction():
         if not dry_run:
             remove_files(leftovers(store.root))

@@ -142,9 +142,9 @@ def _copy(source: Store, target: Store) -> int:
 
 def _copy_tombs(source: Store, target: Store) -> int:
     """Give the target the same key and the same tombstones."""
-    key, tombs = source.all_tombstones()
+    key, tombs = source.tombs()
     with target.transaction():
-        target.set_tombstones(key, tombs)
+        target.set_tombs(key, tombs)
     return len(tombs)
 
 
@@ -167,7 +167,7 @@ def _compare(source: Store, target: Store) -> None:
             if one is None or two is None or one.entry() != two.entry():
                 raise DamagedData("the copy differs from the store; nothing was changed, run it "
                                   "again")
-        (key, tombs), (key2, tombs2) = source.all_tombstones(), target.all_tombstones()
+        (key, tombs), (key2, tombs2) = source.tombs(), target.tombs()
         if tombs != tombs2 or tombs and key != key2:
             raise DamagedData("the copy has other tombstones; nothing was changed, run it again")
         if isinstance(source, FileStore) and target.faults():
@@ -186,8 +186,8 @@ def _take_archive(memory: HermesLite, source: FileStore) -> list[str]:
     root, name = memory.root, core.import_system("archive").FILE
     source.checkpoint()                                # no journal is left, should it be killed here
     ids, said = [*source.ids()], _set_other_aside(root / name)
-    if source.all_tombstones()[1]:                          # the archive's copy, too: see archive_rescue
-        source.write("backups/tombstones.bak", core.tombstones_file(*source.all_tombstones()))
+    if source.tombs()[1]:                          # the archive's copy, too: see archive_rescue
+        source.write("backups/tombstones.bak", core.tombs_file(*source.tombs()))
     for leftover in (f"{name}-wal", f"{name}-shm"):
         (root / leftover).unlink(missing_ok=True)
     os.replace(root / ".migrate" / name, root / name)

@@ -140,7 +140,7 @@ class Taker:
             wanted = built(memory_id, text, facts, item.count, record)
             if wanted == record:
                 return True
-            self.store.restore_text(text, memory_id=memory_id)
+            self.store.lift(text, memory_id=memory_id)
             self.memory.admit(wanted, replacing=True)
         except (ValueError, RecursionError) as problem:
             self.inbox.fault(memory_id, str(problem) if isinstance(problem, ValueError)

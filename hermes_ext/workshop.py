@@ -66,7 +66,7 @@ def is_archive(store: object) -> bool:
 
 
 def tombs_of(store: FileStore) -> dict[str, dict[str, str]]:
-    return store.all_tombstones()[1]
+    return store.tombs()[1]
 
 
 def files_of(root: Path) -> Iterator[tuple[str, Path]]:

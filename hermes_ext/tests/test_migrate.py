@@ -60,7 +60,7 @@ class TestMigrate(unittest.TestCase):
         vectors = {name: [list(piece) for piece in chunk.pieces(name)]
                    for chunk in (store.vector_chunks(kind) if kind else ())
                    for name in chunk.marks()}
-        return [each.entry() for each in store], store.all_tombstones(), vectors, memory.state("job")
+        return [each.entry() for each in store], store.tombs(), vectors, memory.state("job")
 
     def test_there_and_back_every_field_tombstone_vector_and_state_is_the_same(self) -> None:
         memory = self.memory()
