@@ -383,8 +383,7 @@ class ArchiveFile:
             raise StorageError(f"{self.path} is not whole without its log; nothing was changed, "
                                "try again")
         try:
-            with open(self.path, "rb+") as file:
-                os.fsync(file.fileno())
+            archive_log.sync_beside_sqlite(self.path)
         except OSError as problem:
             raise core._storage_error(problem, self.path) from None
 

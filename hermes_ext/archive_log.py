@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 __all__ = ["Frame", "frames", "generation_of", "has_page", "is_of_file", "length", "log_of",
-           "page_size", "promised_frames", "verified_pages"]
+           "page_size", "promised_frames", "read_beside_sqlite", "sync_beside_sqlite", "verified_pages"]
 
 _HEAD, _FRAME = 32, 24                             # bytes before all frames; before each page
 _GENERATION = 68                                   # where a file's header has it
@@ -42,12 +42,36 @@ def length(path: Path) -> int:
         return 0
 
 
+# (Process, device, inode) -> descriptor. To close any descriptor of a file drops every lock that
+# this process holds on it (POSIX), those of SQLite too: another process would then take itself
+# for the only one and delete the log under us. So what SQLite locks is opened once and kept.
+_kept: dict[tuple[int, int, int], int] = {}
+
+
+def read_beside_sqlite(path: Path, size: int) -> bytes:
+    """Return the first bytes of a file that SQLite may have open here; b"" where it is not there."""
+    try:
+        status = os.stat(path)
+        key = os.getpid(), status.st_dev, status.st_ino
+        if key not in _kept:
+            _kept[key] = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        return os.pread(_kept[key], size, 0)
+    except OSError:
+        return b""
+
+
+def sync_beside_sqlite(path: Path) -> None:
+    """Bring a file to the disk that SQLite may have open here; OSError where that fails."""
+    status = os.stat(path)
+    read_beside_sqlite(path, 1)
+    os.fsync(_kept[os.getpid(), status.st_dev, status.st_ino])
+
+
 def generation_of(path: Path) -> int | None:
     """Return the generation in a file's header; None where the file has none."""
-    with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
-        head = file.read(100)
-        if head[:6] == b"SQLite" and len(head) == 100:
-            return int.from_bytes(head[_GENERATION:_GENERATION + 4], "big") or None
+    head = read_beside_sqlite(path, 100)
+    if head[:6] == b"SQLite" and len(head) == 100:
+        return int.from_bytes(head[_GENERATION:_GENERATION + 4], "big") or None
     return None
 
 
@@ -63,7 +87,8 @@ def promised_frames(path: Path) -> int:
     all frames were brought into the database.
     """
     try:
-        head = path.with_name(f"{path.name}-shm").read_bytes()[:_SHARED.size * 2 + 4]
+        shared = path.with_name(f"{path.name}-shm")
+        head = read_beside_sqlite(shared, _SHARED.size * 2 + 4)
         one, two = head[:_SHARED.size], head[_SHARED.size:_SHARED.size * 2]
         version, is_made, frame_count = _SHARED.unpack(one)
         brought_over, = struct.unpack("=I", head[-4:])
@@ -111,9 +136,8 @@ def page_size(head: bytes, path: Path) -> int:
     """Return the size of a page by the log's head, else by the file's."""
     size = int.from_bytes(head[8:12], "big")
     if size < 512 or size & (size - 1) or size > 65_536:
-        with contextlib.suppress(OSError), open(path, "rb") as file:
-            begin = file.read(18)
-            size = int.from_bytes(begin[16:18], "big") if begin[:6] == b"SQLite" else 0
+        begin = read_beside_sqlite(path, 18)
+        size = int.from_bytes(begin[16:18], "big") if begin[:6] == b"SQLite" else 0
         size = {1: 65_536}.get(size, size)
     return size if 512 <= size <= 65_536 and not size & (size - 1) else 4_096
 
