@@ -7631,6 +7631,7 @@ class FileStore:
             with contextlib.suppress(OSError):
                 if path in dead or self.clock().timestamp() - path.stat().st_mtime > 3600:
                     path.unlink()
+        _remove_unfinished_move(self.root)
 
     def holding(self, memory_id: str) -> list[str]:
         """Return the backups, archives and cold files, by name, in which this id still stands."""
@@ -7718,6 +7719,13 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def _remove_unfinished_move(root: Path) -> None:
+    """Remove the copy that a killed `migrate` has left: what is forgotten stands in it too."""
+    if (root / ".migrate").exists():
+        import shutil
+        shutil.rmtree(root / ".migrate", ignore_errors=True)
 
 
 def _whole(first: Memory | None, second: Memory) -> Memory:
@@ -9329,7 +9337,7 @@ class HermesLite:
             self.store.refresh()
             graph = self.store.graph(rebuild=rebuild)
             if entity is None:
-                return [{"entity": name, "type": kind, "memories": count}
+                return [{"entity": self._clean(name), "type": kind, "memories": count}
                         for name, kind, count in graph.top(top)]
             found = [self.store.get(memory_id) for memory_id in graph.memories(entity)]
         if not found:

@@ -1373,6 +1373,12 @@ class TextsOlderThanARule(Case):
         made = memory.remember("the depot door is not opened by the falcon badge")
         self.assertNotIn("EMP123456", str(made))
 
+    def test_the_names_of_the_graph(self) -> None:
+        self.open().remember("We decided to use Falcon-Gate-77 at the depot")
+        self.assertIn("Falcon-Gate-77", [row["entity"] for row in self.open().graph()])
+        later = {"security": {"redact_patterns": [r"(Falcon-Gate-\d+)"]}}
+        self.assertNotIn("Gate-77", str(self.open(later).graph()))
+
     def test_what_an_unchanged_text_costs_is_nothing_but_a_look(self) -> None:
         memory = self.open()
         memory.store.refresh()

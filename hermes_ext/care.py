@@ -90,12 +90,14 @@ def doctor(memory: HermesLite) -> Checkup:
                              "; ".join(config.notices) or "it can be read"))
     except HermesError as problem:
         return Checkup([*checkup, Check("config", "fail", str(problem))])
+    memory.store.config = config
     try:
         HermesLite(root, config=config, store=memory.store)     # each looks at its settings
     except HermesError as problem:
         return Checkup([*checkup, Check("systems", "fail", str(problem))])
     if is_archive(memory.store):
         return _doctor_archive(memory.store, checkup)
+    memory.take_notices()                          # of systems that had no key to read with
     try:
         keyless = config.env("HERMES_ENCRYPT").lower() in ("on", "1", "true") and not (
             config.env("HERMES_MASTER_KEY") or (root / ".master_key").exists())

@@ -288,6 +288,10 @@ def forget(memory: HermesLite, what: str, *, why: str = "forgotten") -> Moved:
         for each in found:
             memory.forget(each.id, why=why)
         warnings = files.drop([what])
+        held = memory.store.holding(what)
+    if held:
+        warnings.append(f"an older copy is still in {', '.join(held)}; `forget {what} --purge` "
+                        "takes it out")
     return Moved((what,), files.place, "forgotten", warnings=tuple(warnings))
 
 

@@ -7,7 +7,8 @@ search indexes are made anew there. Logs, states and keys of systems stay where 
 same root; so does backups/. The new store grows in `.migrate/` inside the root. It is closed,
 read back from the disk and compared with the old one record by record, and only then takes its
 place; then the old files go, of store/ the notes that are the store's own (`export --format
-markdown` writes notes again). When anything fails before that, the old store is as it was.
+markdown` writes notes again). When anything fails before that, the old store is as it was and
+`.migrate/` goes.
 
 It holds the store's lock: other processes wait, or get Locked; one that had the old store open
 gets ConfigError with its next call. Killed, the old store is whole and in use; run it again, and
@@ -34,7 +35,7 @@ __all__ = ["Migrated", "OPERATIONS", "migrate"]
 
 _CHUNK = 2_000
 _OF_FILES = ("index.json", "index.journal", ".state_records.json", "vectors.json", "vectors.f32",
-             "graph.json", "tombstones.json", ".search")
+             "graph.json", "tombstones.json", ".search", ".state_vault.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +68,18 @@ def migrate(memory: HermesLite, to: str) -> Migrated:
         target = _target(memory, to)
         target.progress = source.progress
         try:
-            resumed = _copy(source, target)
-            vectors = _copy_vectors(source, target)
-            tombs = _copy_tombs(source, target)
-            if to == "archive":
-                target.finish()
-        finally:
-            target.close()
-        _compare(source, _reopened(target))
+            try:
+                resumed = _copy(source, target)
+                vectors = _copy_vectors(source, target)
+                tombs = _copy_tombs(source, target)
+                if to == "archive":
+                    target.finish()
+            finally:
+                target.close()
+            _compare(source, _reopened(target))
+        except Exception:                          # a full disk needs its room back
+            shutil.rmtree(target.root, ignore_errors=True)
+            raise
         count = len(source)
         left = (_take_archive if to == "archive" else _take_files)(memory, source)
     warnings = [*source.notices, *left]

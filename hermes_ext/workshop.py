@@ -88,11 +88,16 @@ def files_of(root: Path) -> Iterator[tuple[str, Path]]:
 
 
 def leftovers(root: Path) -> list[Path]:
-    """Return temporary files that nobody writes any more, and damaged files that were derived."""
+    """Return temporary files that nobody writes any more, and damaged files that were derived.
+
+    Temporary is also what a killed `migrate` was writing: the store holds all of it.
+    """
     old = time.time() - 3600
     left = [path for path in sorted(root.rglob(".*.tmp"))
             if (found := _LEFTOVER.fullmatch(path.name)) and (
                 not _is_alive(int(found[1])) or path.stat().st_mtime < old)]
+    left += [path for path in sorted((root / ".migrate").rglob("*"))
+             if path.is_file() and path.name != ".lock"]
     return left + [path for name, path in files_of(root)
                    if ".damaged-" in name and DERIVED.fullmatch(name)]
 

@@ -5,11 +5,12 @@ import os
 import stat
 import subprocess
 import sys
+import unittest
 from datetime import timedelta
 
 import hermes_lite as core
-from hermes_ext import backups, care, hygiene
-from hermes_ext.tests.base import Case, HOME, NOW, a_secret
+from hermes_ext import backups, care, cold, hygiene, migrate
+from hermes_ext.tests.base import Case, HAS_CRYPTO, HAS_YAML, HOME, NOW, a_secret
 from hermes_lite import HermesLite, Refused
 
 
@@ -50,6 +51,24 @@ class Doctor(Case):
         code, out, err = self.cli("list")
         self.assertEqual((code, err), (0, ""))
         self.assertEqual(self.cli("doctor")[0], 0)
+
+    @unittest.skipUnless(HAS_CRYPTO, "needs cryptography")
+    def test_the_index_of_cold_storage_can_be_read_in_an_encrypted_store(self) -> None:
+        with self.filled() as memory:
+            cold.freeze(memory, below=100, older_than=-1)
+        self.assertEqual(self.cli("encrypt", "on")[0], 0)
+        code, out, err = self.cli("doctor")
+        self.assertRegex(out, "ok    cold: 2 memories")
+        self.assertEqual((code, err), (0, ""))
+
+    @unittest.skipUnless(HAS_YAML, "needs PyYAML")
+    def test_an_archive_is_looked_at_with_the_rules_of_today(self) -> None:
+        with self.filled("the badge EMP123456 opens the depot") as memory:
+            migrate.migrate(memory, "archive")
+        self.assertEqual(self.look()["secrets"], "ok")
+        (self.root / "config.yaml").write_text(
+            "security:\n  redact_patterns: ['(EMP[0-9]+)']\n")
+        self.assertEqual(self.look()["secrets"], "fail")
 
     def test_a_smaller_index_json_can_be_accepted(self) -> None:
         self.filled().close()

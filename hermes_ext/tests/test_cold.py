@@ -449,6 +449,18 @@ class TestCold(Case):
                 hygiene.forget(memory, id=rows[1].id, purge=True)
             self.assertEqual(len(cold_texts(memory)), 2)
 
+    def test_to_forget_a_cold_memory_names_the_backups_that_hold_it(self) -> None:
+        for memory in self.each():
+            rows = self.fill(memory)
+            cold.freeze(memory)
+            copy = backups.backup(memory)
+            done = cold.forget(memory, rows[1].id)
+            name = f"backups/{Path(copy.file).name}"
+            self.assertTrue([said for said in done.warnings if name in said and "--purge" in said])
+            purged = hygiene.forget(memory, id=rows[1].id, purge=True)
+            self.assertIn(name, purged.purged)
+            self.assertEqual(memory.store.holding(rows[1].id), [])
+
     def test_scrub_hides_a_secret_in_cold_files_and_in_those_of_a_backup(self) -> None:
         for memory in self.each():
             secret = f"Tk{secrets.token_hex(8)}Qz"

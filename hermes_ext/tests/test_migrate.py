@@ -24,7 +24,7 @@ sys.path[:0] = [str(HOME)]
 import hermes_lite as core                                                        # noqa: E402
 from hermes_lite import (ConfigError, DamagedData, FileStore, HermesLite, Locked,  # noqa: E402
                          Memory, Refused, StorageError, UsageError, VectorKind)
-from hermes_ext import archive, migrate                                           # noqa: E402
+from hermes_ext import archive, care, migrate                                           # noqa: E402
 
 ENVIRON = {"HERMES_VECTOR_BACKEND": "local"}
 
@@ -268,6 +268,44 @@ class TestMigrate(unittest.TestCase):
         migrate.migrate(memory, "archive")
         self.assertEqual([*self.memory().store.ids()], ids[:3] + ids[4:])
         self.assertTrue(self.memory().get(ids[4]).execution_verified)
+
+    def test_a_move_that_fails_leaves_no_copy_behind(self) -> None:
+        memory = self.memory()
+        self.fill(memory, 20)
+        full = OSError(errno.ENOSPC, "No space left on device")
+        with mock.patch.object(migrate, "_compare", side_effect=full), self.assertRaises(OSError):
+            migrate.migrate(memory, "archive")
+        self.assertFalse((memory.root / ".migrate").exists())
+        self.assertEqual(len([*self.memory().list()]), 20)
+
+    def test_a_killed_move_keeps_nothing_that_is_forgotten_later(self) -> None:
+        for to, other in (("archive", archive.ArchiveStore), ("files", FileStore)):
+            with self.subTest(to=to):
+                memory = self.memory()
+                gone = memory.remember(f"the walrus sleeps in the {to} boathouse").id
+                half = other(memory.root / ".migrate", memory.config)
+                with half.transaction():
+                    half.put(memory.get(gone))
+                half.close()
+                memory.close()
+                checks = {check.name: check for check in care.doctor(care._bare(str(memory.root)))}
+                self.assertEqual((checks["leftovers"].state, checks["leftovers"].mend),
+                                 ("warn", "repair"))
+                memory = self.memory()
+                memory.forget(gone)
+                self.assertFalse((memory.root / ".migrate").exists())
+                if to == "archive":
+                    migrate.migrate(memory, to)
+
+    def test_notes_that_a_move_took_away_were_not_deleted_by_hand(self) -> None:
+        memory = self.memory()
+        memory.remember("the walrus sleeps in the boathouse")
+        core.take_over_edits(memory)
+        memory.close()
+        self.assertTrue((memory.root / ".state_vault.json").exists())
+        migrate.migrate(memory, "archive")
+        memory.store.close()
+        self.assertFalse((memory.root / ".state_vault.json").exists())
 
     def test_a_person_wants_nothing_that_is_done_unknown_or_sealed(self) -> None:
         memory = self.memory()
