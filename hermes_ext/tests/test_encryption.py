@@ -329,7 +329,7 @@ class Encrypt(Case):
             def checkpoint() -> None:
                 real()
                 (self.root / name).write_bytes(b"gAAAAAAAAAAAA-no-key-opens-this")
-            with mock.patch.object(memory.store, "checkpoint", settle):
+            with mock.patch.object(memory.store, "checkpoint", checkpoint):
                 self.assertEqual(encryption.encrypt(memory, "off").left, (name,))
             fresh = self.open()
             self.assertEqual(len(fresh.list()), 2)
