@@ -85,17 +85,30 @@ if TYPE_CHECKING:
     import argparse
 
 __all__ = [
-    "BM25Index", "Backups", "CircuitBreaker", "Config", "ConfigError", "DamagedData", "Digest",
-    "Draft", "Event", "Extension", "Fact", "FileStore", "Forgotten", "GraphStore",
-    "HermesError", "HermesLite", "Hit", "Hits", "JinaVectorizer", "Journal", "LLMDigester",
-    "LocalHashVectorizer", "Locked", "Memory", "Mirror", "MissingPackage", "NotFound",
-    "OPERATIONS", "Operation", "Param", "Pruned", "REDACTION_RULES", "Recovery",
+    "AGENT_PARAM", "BM25Index", "Backups", "Cipher", "CircuitBreaker", "Config", "ConfigError",
+    "DEFAULTS", "DamagedData", "Digest", "Draft", "Event", "Extension", "Fact", "FileLock",
+    "FileStore", "Forgotten", "GraphStore", "HermesError", "HermesLite", "Hit", "Hits",
+    "JinaVectorizer", "Journal", "LABELS", "LLMDigester", "LocalHashVectorizer", "Locked",
+    "Memory", "Mirror", "MissingPackage", "NotFound", "OPEN_SECTIONS", "OPERATIONS",
+    "Operation", "Param", "Pruned", "REDACTION_RULES", "ROOM_PARAM", "Record", "Recovery",
     "RedactionRule", "Refused", "Remembered", "RememberedBatch", "RemoteError", "RootFiles",
     "RuleDigester", "SearchState", "SiliconFlowReranker", "SiliconFlowVectorizer",
-    "StorageError", "Store", "Tombstones", "UsageError", "VectorFiles", "Vectorizer",
-    "check_selectors", "extract_entities", "find_conflicts", "main", "minmax_merge",
-    "normalise", "printable", "printable_json", "redact", "rrf_merge", "similarity",
-    "tokenize_terms"]
+    "StorageError", "Store", "TAGS_PARAM", "Tombstones", "UsageError", "Vector", "VectorCache",
+    "VectorFiles", "VectorKind", "Vectorizer",
+    "append_bytes", "build_parser", "check_known", "check_rules", "check_selectors",
+    "conflict_candidates", "count_access", "counted", "cut_tags", "differs_in_fact",
+    "display_text", "excerpt", "explain_usage", "extract_entities", "facts", "file_version",
+    "find_conflicts", "find_duplicate", "find_root", "fits", "format_mapping", "from_json",
+    "fsync_folder", "get_encryption", "import_system", "is_ciphertext", "is_date", "is_gram",
+    "is_one_word", "is_safe_id", "is_same_agent", "iso", "join_rows", "little_endian_bytes",
+    "load_commands", "load_config", "magic_bytes", "main", "make_folder", "minmax_merge",
+    "new_id", "normalise", "other_wordings", "parse_time", "perform", "plain", "print_message",
+    "printable", "printable_json", "query_terms", "rank_in_context", "read_files",
+    "read_key_file", "read_markdown", "read_yaml", "redact", "redact_nested",
+    "result_warnings", "rrf_merge", "score_of", "seal", "search_spelling", "set_aside",
+    "similarity", "storage_error", "tag_forms", "take_over_edits", "text_labels", "to_json",
+    "to_markdown", "tokenize_terms", "tomb_mark", "tombs_file", "unit_pieces", "unseal",
+    "utc_now", "without_vectors", "write_atomic"]
 __version__ = "0.1.0"
 
 T = TypeVar("T")
@@ -182,7 +195,7 @@ CATEGORIES = ("preference", "decision", "config", "project",
 
 def plain(value: object) -> object:
     """Return *value* in JSON's own types: records become dicts, tuples lists, NaN None."""
-    if isinstance(value, _Record):
+    if isinstance(value, Record):
         return {key: plain(item) for key, item in value.entry().items()}
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
@@ -229,7 +242,7 @@ def fits(value: object, shape: Any) -> bool:
     return value is None if shape is None else type(value) is shape
 
 
-class _Record:
+class Record:
     """A frozen dataclass that also reads like a mapping in JSON's types.
 
     `r.id`, `r["id"]`, `"id" in r`, `list(r)`, `dict(r)`. The keys are those of `entry`, in its
@@ -264,7 +277,7 @@ class _Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory(_Record):
+class Memory(Record):
     """One remembered text. `content` is redacted; times are ISO 8601 strings, UTC when ours.
 
     The first eleven fields are always written; the rest only when set. `meta` holds each
@@ -349,7 +362,7 @@ _OPTIONAL = ("tags", "agent", "expires_at", "status", "supersedes", "meta")
 
 
 @dataclass(frozen=True, slots=True)
-class Draft(_Record):
+class Draft(Record):
     """A memory on its way in: redacted, not yet compared, without an id.
 
     `position` is "first" or "last" in its conversation, `created_at` when it was said: None is
@@ -371,7 +384,7 @@ class Draft(_Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict(_Record):
+class Conflict(Record):
     """An older memory that says something else; `type` is 'assertion' or 'value'."""
     memory_id: str
     entity: str
@@ -380,7 +393,7 @@ class Conflict(_Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered(_Record):
+class Remembered(Record):
     """What became of a text: a new memory, or merged into the one with this id."""
     id: str
     created: bool
@@ -395,7 +408,7 @@ class Remembered(_Record):
 
 
 @dataclass(frozen=True, slots=True)
-class RememberedBatch(_Record):
+class RememberedBatch(Record):
     """What became of many texts; `left_out` pairs the place of a text with the reason."""
     results: tuple[Remembered, ...]
     left_out: tuple[tuple[str, str], ...] = ()
@@ -414,7 +427,7 @@ class RememberedBatch(_Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Hit(_Record):
+class Hit(Record):
     """One answer. `score` is for people: BM25, or 3 x cosine where no word matched; of vsearch
     the cosine.
 
@@ -446,7 +459,7 @@ class Hits(list[Hit]):
 
 
 @dataclass(frozen=True, slots=True)
-class Fact(_Record):
+class Fact(Record):
     """One thing worth keeping that a digester found: "label: value"."""
     content: str
     category: str = "general"
@@ -454,7 +467,7 @@ class Fact(_Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Digest(_Record):
+class Digest(Record):
     """What a digest found, and what became of it; `results` is empty for a preview.
 
     `refused` pairs a fact's text with the rule that kept it out; `usage` is the model's own
@@ -477,7 +490,7 @@ class Digest(_Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Expired(_Record):
+class Expired(Record):
     """One memory that prune takes, and the reason."""
     id: str
     reason: str
@@ -485,7 +498,7 @@ class Expired(_Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Pruned(_Record):
+class Pruned(Record):
     """What prune took (or would take): counts by reason, and memories of unknown age."""
     expired: tuple[Expired, ...]
     reasons: Mapping[str, int]
@@ -495,7 +508,7 @@ class Pruned(_Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Event(_Record):
+class Event(Record):
     """One act on a memory, as `observe` gets it: what was done, to which ids, on whose behalf.
 
     `surface` is python, cli, shell, http, mcp …, with the command behind a blank; `query` is the
@@ -510,7 +523,7 @@ class Event(_Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Forgotten(_Record):
+class Forgotten(Record):
     """A memory that is gone, and the backups in which older copies of it still lie."""
     id: str
     backups: tuple[str, ...] = ()
@@ -518,7 +531,7 @@ class Forgotten(_Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Room(_Record):
+class Room(Record):
     """A room: how long unused memories stay in it, and how many it holds."""
     name: str
     days: int
@@ -694,7 +707,7 @@ _CHOICES = {
     "rerank.backend": ("auto", "off", "siliconflow"),
     "digest.backend": ("auto", "rules", "llm"),
 }
-_OPEN_SECTIONS = ("rooms", "category_mapping", "systems")      # any name is a key of these
+OPEN_SECTIONS = ("rooms", "category_mapping", "systems")      # any name is a key of these
 _ROOM_FIELDS = ("days", "name", "description", "icon")
 
 
@@ -779,7 +792,7 @@ def load_config(root: Path, *, environ: Mapping[str, str] | None = None) -> Conf
     shipped = Path(__file__).resolve().parent / "config.yaml"
     own = root / "config.yaml"
     path = own if own.is_file() else shipped if shipped.is_file() else None
-    values = _read_yaml(path, notices) if path else {}
+    values = read_yaml(path, notices) if path else {}
     return Config(values, environ=environ, notices=notices)
 
 
@@ -807,8 +820,11 @@ def _read_env(path: Path, notices: list[str]) -> dict[str, str]:
 _SHIPPED_CRC = 0x3f1cc768         # of the shipped config.yaml, which says what DEFAULTS says
 
 
-def _read_yaml(path: Path, notices: list[str]) -> dict[str, dict[str, object]]:
-    """Parse and check one config.yaml; {} for the shipped one, and where PyYAML is missing."""
+def read_yaml(path: Path, notices: list[str]) -> dict[str, dict[str, object]]:
+    """Parse and check one config.yaml; {} for the shipped one, and where PyYAML is missing.
+
+    ConfigError names the file, the line and the key that is wrong.
+    """
     try:
         data = path.read_bytes()
     except OSError as problem:
@@ -868,7 +884,7 @@ def _check_config(values: object, where: Callable[..., str]) -> dict[str, dict[s
     if isinstance(values.get("timezone"), str):        # timezone: Europe/Berlin
         values["timezone"] = {"name": values["timezone"]}
     for section, content in values.items():
-        _known(section, DEFAULTS, where(section))
+        check_known(section, DEFAULTS, where(section))
         if content is None:
             continue
         if not isinstance(content, dict):
@@ -877,19 +893,20 @@ def _check_config(values: object, where: Callable[..., str]) -> dict[str, dict[s
             place = where(section, str(key))
             if not isinstance(key, str):
                 raise ConfigError(f"{place}: the name {key!r} is no string; put it in quotes")
-            if section not in _OPEN_SECTIONS:
-                _known(key, DEFAULTS[section], place)
+            if section not in OPEN_SECTIONS:
+                check_known(key, DEFAULTS[section], place)
             content[key] = _check_value(section, str(key), value, place)
             if section == "timezone" and value:
                 _named_zone(value, place)
     values = {section: content for section, content in values.items() if content}
     rooms = {**DEFAULTS["rooms"], **values.get("rooms", {})}
     for category, room in values.get("category_mapping", {}).items():
-        _known(room, rooms, where("category_mapping", str(category)), what="room")
+        check_known(room, rooms, where("category_mapping", str(category)), what="room")
     return values
 
 
-def _known(name: object, known: Iterable[str], place: str, *, what: str = "key") -> None:
+def check_known(name: object, known: Iterable[str], place: str, *, what: str = "key") -> None:
+    """Raise ConfigError for an unknown name; it names the place and the nearest known name."""
     if name in known:
         return
     import difflib
@@ -905,12 +922,12 @@ def _check_value(section: str, key: str, value: object, place: str) -> object:
     if section == "rooms":
         fields = value if isinstance(value, dict) else {"days": value}
         for name in fields:
-            _known(name, _ROOM_FIELDS, place)
+            check_known(name, _ROOM_FIELDS, place)
         _check_number(label, fields.get("days", 1), 1, place)
     elif section == "category_mapping":
         if not isinstance(value, str):
             raise ConfigError(f"{place}: '{label}' needs the name of a room, not {_brief(value)}")
-    elif section in _OPEN_SECTIONS:
+    elif section in OPEN_SECTIONS:
         pass
     elif label in _CHOICES:
         value = {True: "on", False: "off"}[value] if isinstance(value, bool) else value
@@ -945,7 +962,7 @@ def _check_filters(value: object, place: str) -> None:
                           "with regex and action")
     for each in value:
         for name in each:
-            _known(name, _FILTER_FIELDS, place)
+            check_known(name, _FILTER_FIELDS, place)
         if each.get("action") not in _FILTER_ACTIONS:
             raise ConfigError(f"{place}: the action of a content filter is one of "
                               f"{', '.join(_FILTER_ACTIONS)}")
@@ -3549,9 +3566,9 @@ def make_folder(path: Path) -> None:
         for folder in (*reversed(path.parents), path):     # mkdir's own `parents` go by umask
             if not folder.is_dir():
                 folder.mkdir(mode=0o700, exist_ok=True)
-                _sync_folder(folder.parent)
+                fsync_folder(folder.parent)
     except OSError as problem:
-        raise _storage_error(problem, path) from None
+        raise storage_error(problem, path) from None
 
 
 def write_atomic(path: str | Path, data: bytes, *, durable: bool = True) -> None:
@@ -3576,10 +3593,10 @@ def write_atomic(path: str | Path, data: bytes, *, durable: bool = True) -> None
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         if isinstance(problem, OSError):
-            raise _storage_error(problem, path) from None
+            raise storage_error(problem, path) from None
         raise
     if durable:
-        _sync_folder(Path(folder or "."))
+        fsync_folder(Path(folder or "."))
 
 
 _BINARY = getattr(os, "O_BINARY", 0)
@@ -3604,13 +3621,13 @@ def append_bytes(path: Path, data: bytes, *, durable: bool = True, new_name: boo
                 os.ftruncate(handle, before)
                 raise
     except OSError as problem:
-        raise _storage_error(problem, path) from None
+        raise storage_error(problem, path) from None
     if durable and new_name:
-        _sync_folder(path.parent)
+        fsync_folder(path.parent)
     return before + len(data)
 
 
-def _sync_folder(folder: Path) -> None:
+def fsync_folder(folder: Path) -> None:
     """Make a rename in *folder* survive a power cut; where folders cannot be opened, skip."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
@@ -3620,7 +3637,7 @@ def _sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-def _storage_error(problem: OSError, path: str | Path) -> StorageError:
+def storage_error(problem: OSError, path: str | Path) -> StorageError:
     """Turn the system's error into a sentence that says what to do."""
     advice = {errno.ENOSPC: "the disk is full; free some space and try again",
               errno.EDQUOT: "the disk quota is used up; free some space and try again",
@@ -3689,7 +3706,7 @@ class FileLock:
             try:                                   # a reader on a read-only disk
                 handle = os.open(self._path, os.O_RDONLY | _BINARY)
             except OSError:
-                raise _storage_error(problem, self._path) from None
+                raise storage_error(problem, self._path) from None
         return open(handle, "rb")
 
     def release(self) -> None:
@@ -3874,21 +3891,23 @@ def get_encryption(root: Path, config: Config) -> Cipher | None:
     nothing encrypted exists, and a key that once worked here and does not fit now is
     ConfigError: neither a wrong key nor switching off ever changes a file.
     """
-    sealed = any(is_ciphertext(_head(root / name)) for name in _SEALED_FILES)
+    sealed = any(is_ciphertext(magic_bytes(root / name)) for name in _SEALED_FILES)
     switch = config.env("HERMES_ENCRYPT").lower()
     if switch not in ("", "on", "off", "1", "0", "true", "false"):
         raise ConfigError(f"HERMES_ENCRYPT is {switch!r}; set it to on or off")
     if switch not in ("on", "1", "true"):
-        if sealed or any(is_ciphertext(_head(path)) for path in root.glob("backups/auto_*.bak")):
+        daily = root.glob("backups/auto_*.bak")
+        if sealed or any(is_ciphertext(magic_bytes(path)) for path in daily):
             raise ConfigError(f"the data in {root} is encrypted; set HERMES_ENCRYPT=on (and "
                               "HERMES_MASTER_KEY, unless .master_key is there)")
         return None
-    key = config.env("HERMES_MASTER_KEY").encode() or _read_key(root / ".master_key")
-    if not key and (sealed or any(is_ciphertext(_head(path)) for path in root.glob("backups/*"))):
+    key = config.env("HERMES_MASTER_KEY").encode() or read_key_file(root / ".master_key")
+    backups = root.glob("backups/*")
+    if not key and (sealed or any(is_ciphertext(magic_bytes(path)) for path in backups)):
         raise ConfigError(f"the data in {root} is encrypted and its key is missing; set "
                           "HERMES_MASTER_KEY or put .master_key back (no new key is made)")
     older = (config.env("HERMES_MASTER_KEY_OLD").encode() + b"\n"
-             + _read_key(root / ".master_key.old")).split()
+             + read_key_file(root / ".master_key.old")).split()
     cipher = Cipher(key or _new_key(root), *older)
     _check_key(root, sealed, cipher)
     return cipher
@@ -3898,8 +3917,11 @@ _SEALED_FILES = ("index.json", "index.journal", "vectors.json", "vectors.f32", "
                  "tombstones.json")
 
 
-def _head(path: Path) -> bytes:
-    """Return the first bytes of a file that matter; of a journal, those after its checksum."""
+def magic_bytes(path: Path) -> bytes:
+    """Return the first 16 bytes of a file, which tell its kind; b"" where it cannot be read.
+
+    Of a journal those after the checksum of its first line.
+    """
     try:
         with open(path, "rb") as file:
             data = file.read(16)
@@ -3908,7 +3930,7 @@ def _head(path: Path) -> bytes:
     return data[9:] if path.suffix == ".journal" else data
 
 
-def _read_key(path: Path) -> bytes:
+def read_key_file(path: Path) -> bytes:
     """Return the key file's content, closing it to others first; b"" where it is not there."""
     try:
         if os.name == "posix" and path.stat().st_mode & 0o077:
@@ -3934,7 +3956,7 @@ def _keep_key(path: Path, fresh: bytes) -> bytes:
     lock = FileLock(path.with_name(".lock_key"))
     lock.acquire(timeout=60)
     try:
-        key = _read_key(path)
+        key = read_key_file(path)
         if not key:
             write_atomic(path, fresh + b"\n")
         return key or fresh
@@ -3945,7 +3967,7 @@ def _keep_key(path: Path, fresh: bytes) -> bytes:
 def _check_key(root: Path, sealed: bool, cipher: Cipher) -> None:
     """Compare the key with the fingerprint of the one that encrypted this root."""
     path = root / ".key_check"
-    known = _read_key(path)
+    known = read_key_file(path)
     if sealed and not (known in cipher.marks if known else _fits(root, cipher)):
         raise ConfigError(f"this key does not open the data in {root}; set HERMES_MASTER_KEY "
                           "to the key that encrypted it (nothing was changed)")
@@ -5280,7 +5302,7 @@ class VectorCache:
 
     def dump(self) -> bytes:
         """Return the file's bytes, without the block: about 5.5 KB at 1,024 dimensions."""
-        packed = {name: base64.b64encode(_little(vector)).decode()
+        packed = {name: base64.b64encode(little_endian_bytes(vector)).decode()
                   for name, vector in self._vectors.items()}
         return json.dumps({"backend": self.backend, "model": self.model,
                            "dimension": self.dimension, "marks": {
@@ -5290,7 +5312,7 @@ class VectorCache:
     def dump_block(self) -> bytes:
         """Return a block of all vectors."""
         names = [*self._places, *self._vectors]
-        rows = [_little(self.get(name)) for name in names]
+        rows = [little_endian_bytes(self.get(name)) for name in names]
         head = [self.backend, self.model, self.dimension, [
             [name, self._marks[name], len(row) // (4 * self.dimension)]
             for name, row in zip(names, rows)]]
@@ -5431,7 +5453,8 @@ def without_vectors(block: bytes, ids: set[str]) -> bytes:
     return cache.dump_block()
 
 
-def _little(vector: array[float]) -> bytes:
+def little_endian_bytes(vector: array[float]) -> bytes:
+    """Return an array of float32 as little-endian bytes, whatever the machine's order."""
     if sys.byteorder == "big":
         vector = array("f", vector)
         vector.byteswap()
@@ -6276,7 +6299,7 @@ class RootFiles:
         except FileNotFoundError:
             return None
         except (OSError, ValueError):
-            if is_ciphertext(_head(path)) and not self.is_read_only:
+            if is_ciphertext(magic_bytes(path)) and not self.is_read_only:
                 self.check_key()                   # it may be the key that does not fit
             self.set_aside(path)
             return None
@@ -6289,7 +6312,7 @@ class RootFiles:
 
     def check_key(self, data: bytes = b"gAAAA") -> None:
         """Raise ConfigError where another process has changed the encryption of *data*."""
-        known = _read_key(self.root / ".key_check")
+        known = read_key_file(self.root / ".key_check")
         fits = self.cipher is not None and (not known or known in self.cipher.marks)
         if is_ciphertext(data) and not fits:
             raise ConfigError(f"the encryption of {self.root} was changed by another process; "
@@ -6579,7 +6602,7 @@ class VectorFiles:
 
     def _stamps(self) -> tuple:
         root = self._files.root
-        return _stamp(root / "vectors.json"), _stamp(root / "vectors.f32")
+        return file_version(root / "vectors.json"), file_version(root / "vectors.f32")
 
     def _load(self, cache: VectorCache) -> None:
         """Read what is on the disk of this model; leave out what is of another text."""
@@ -6691,7 +6714,7 @@ class Journal:
 
     def stamps(self) -> tuple:
         """Return the stamps of index.json and of the journal as they are now."""
-        return _stamp(self._index), _stamp(self._journal)
+        return file_version(self._index), file_version(self._journal)
 
     def is_continued(self, now: tuple) -> bool:
         """Tell whether index.json is the one that was read, and the journal only longer."""
@@ -6720,7 +6743,7 @@ class Journal:
             data = self._index.read_bytes()
         except FileNotFoundError:
             remains = any(root.glob("store/*.md")) or any(root.glob("backups/auto_*"))
-            return recover(None) if remains else _join_rows(())
+            return recover(None) if remains else join_rows(())
         except OSError as problem:
             raise StorageError(f"cannot read {self._index}: {problem.strerror}; mend its owner "
                                "or mode") from None
@@ -6778,11 +6801,11 @@ class Journal:
         self.end = append_bytes(self._journal, line, durable=durable,
                                 new_name=not self._has_durable_name)
         self._has_durable_name |= durable
-        self.seen = (self.seen[0], _stamp(self._journal))
+        self.seen = (self.seen[0], file_version(self._journal))
 
     def cut_torn_tail(self) -> None:
         """Cut off the unfinished last line of a process that was killed while it wrote."""
-        seen = _stamp(self._journal)
+        seen = file_version(self._journal)
         if seen is None or seen[2] == self.end:
             return
         self.damage = self.damage or "torn"
@@ -6792,8 +6815,8 @@ class Journal:
             else:                                  # a last line that lacked its line end
                 append_bytes(self._journal, b"\n")
         except OSError as problem:
-            raise _storage_error(problem, self._journal) from None
-        self.seen = (self.seen[0], _stamp(self._journal))
+            raise storage_error(problem, self._journal) from None
+        self.seen = (self.seen[0], file_version(self._journal))
 
     def copy_aside(self) -> str:
         """Keep a damaged journal under another name; return where, in brackets, or ""."""
@@ -6801,11 +6824,11 @@ class Journal:
 
     def compact(self, rows: Iterable[bytes], known: Mapping[str, int]) -> None:
         """Write index.json from *rows*, and only then remove the journal."""
-        self.write_index(_join_rows(rows), known)
+        self.write_index(join_rows(rows), known)
         self._journal.unlink(missing_ok=True)
         self.end = 0
         self._has_durable_name = False
-        self.seen = (_stamp(self._index), None)
+        self.seen = (file_version(self._index), None)
 
     def write_index(self, data: bytes, known: Mapping[str, int]) -> None:
         """Write index.json, and before it what is *known* of it: count, forgotten, loss."""
@@ -7162,14 +7185,14 @@ class FileStore:
         if self.journal.seen[0] is None:           # so that a missing one is a lost one
             with contextlib.suppress(OSError):     # as a checkout made it
                 os.chmod(self.root, 0o700)
-            self.journal.write_index(_join_rows(self._rows.values()), self._known())
+            self.journal.write_index(join_rows(self._rows.values()), self._known())
             self.journal.seen = (self.journal.stamps()[0], self.journal.seen[1])
         self.mirror.check_pending()
         if self.has_pending_purge:                 # of a process that was killed
             self.compact()
             self._purge_deleted()
 
-    def _known(self, count: int | None = None) -> dict[str, int]:
+    def check_known(self, count: int | None = None) -> dict[str, int]:
         """Return what is noted beside index.json, so that a loss is found."""
         return {"count": len(self._rows) if count is None else count,
                 "forgotten": len(self.tombstones.ids()), "loss": self.loss}
@@ -7212,7 +7235,7 @@ class FileStore:
         for memory_id in memory_ids:
             if memory_id in self._rows:
                 entry = entries.get(memory_id) or json.loads(self._rows[memory_id])
-                entries[memory_id] = _touched(entry)
+                entries[memory_id] = count_access(entry)
         self._do(["touch", {i: [e["access_count"], e["importance"]]    # not "one more": a journal
                             for i, e in entries.items()}, iso(moment)])      # may be read twice
 
@@ -7469,7 +7492,7 @@ class FileStore:
             entries = entries or from_json(data)
             if not isinstance(entries, list):
                 raise ValueError("not an array")
-            if not entries and data != _join_rows(()) and any(self.root.glob("store/*.md")):
+            if not entries and data != join_rows(()) and any(self.root.glob("store/*.md")):
                 raise ValueError("emptied by somebody else")
         except ValueError:
             entries = from_json(self._recover(data))
@@ -7530,9 +7553,9 @@ class FileStore:
             raise DamagedData("index.json is " + ("damaged" if damaged else "missing"))
         if not self._depth:
             with contextlib.suppress(StorageError), self.transaction():
-                return _join_rows(self._rows.values())
+                return join_rows(self._rows.values())
         found = self.recovery.rebuild(damaged)
-        data = _join_rows(to_json(memory.entry()) for memory in found)
+        data = join_rows(to_json(memory.entry()) for memory in found)
         with contextlib.suppress(StorageError):    # a read-only disk can still be searched
             self.journal.write_index(data, self._known(len(found)))
         return data
@@ -7612,7 +7635,7 @@ class FileStore:
         name = f"backups/auto_index.json.{day}.bak"
         if self._rows and not (self.root / name).exists():
             self._remove_stale_files()
-            self.write(name, _join_rows(self._rows.values()))
+            self.write(name, join_rows(self._rows.values()))
             self.backups.drop_old(is_taken=self.is_taken, held=len(self._rows),
                                   has_loss=self.loss > 0)
         self._backup_day = day
@@ -7712,8 +7735,11 @@ def _indexed(entry: Mapping[str, Any] | None) -> tuple | None:
     return entry and (entry["content"], tuple(entry.get("tags") or ()))
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """Return (inode, time of change, size) of a file, None when it is not there."""
+def file_version(path: Path) -> tuple[int, int, int] | None:
+    """Return (inode, time of change, size), which differs once a file was written anew.
+
+    None when it is not there.
+    """
     try:
         status = os.stat(path)
     except OSError:
@@ -7737,7 +7763,7 @@ def _whole(first: Memory | None, second: Memory) -> Memory:
     return second if is_cut else first
 
 
-def _join_rows(rows: Iterable[bytes]) -> bytes:
+def join_rows(rows: Iterable[bytes]) -> bytes:
     """Return the bytes of index.json: a JSON array with one entry a line."""
     return b"[\n" + b",\n".join(rows) + b"\n]\n"
 
@@ -7754,8 +7780,11 @@ def _id_of(row: bytes) -> str:
     return row[8:row.index(b'"', 8)].decode()
 
 
-def _touched(entry: dict[str, object]) -> dict[str, object]:
-    """Count an access; every tenth raises the importance by one, up to 10."""
+def count_access(entry: dict[str, object]) -> dict[str, object]:
+    """Count an access in an entry of index.json, and return it.
+
+    Every tenth access raises the importance by one, up to 10.
+    """
     entry["access_count"] += 1
     if entry["access_count"] % 10 == 0:
         entry["importance"] = min(entry["importance"] + 1, 10)
@@ -8492,7 +8521,8 @@ class HermesLite:
         self.check_content(raw)
         labels: dict[str, None] = {}
         clean = functools.partial(self._clean, labels=labels)
-        draft = replace(raw, content=clean(raw.content.strip()), meta=_deep(raw.meta, clean),
+        draft = replace(raw, content=clean(raw.content.strip()),
+                        meta=redact_nested(raw.meta, clean),
                         source=clean(raw.source) if raw.source else None,
                         tags=tag_forms([*map(clean, raw.tags), *self._filter_tags(raw.content)]),
                         agent=_agent(clean(raw.agent)) if raw.agent else None)
@@ -8550,7 +8580,7 @@ class HermesLite:
             self.check_content(record)
         labels: dict[str, None] = {}
         clean = functools.partial(self._clean, labels=labels)
-        row = {name: clean(value) if isinstance(value, str) else _deep(value, clean)
+        row = {name: clean(value) if isinstance(value, str) else redact_nested(value, clean)
                for name, value in replace(record, id="", extra={}).entry().items()}
         row["tags"] = tag_forms([*row.get("tags", ()), *self._filter_tags(record.content)])
         self.check_tags(row["tags"])
@@ -8560,7 +8590,7 @@ class HermesLite:
         if row["room"] not in self.config.rooms:
             row["room"] = self.config.room_of(row["category"])
         return replace(Memory.from_entry({
-            **_deep(record.extra, clean), **row, "id": "new",
+            **redact_nested(record.extra, clean), **row, "id": "new",
             "content": row["content"].strip(), "redacted": [*_union(row["redacted"], labels)],
             "created_at": row["created_at"] or iso(self._clock())}), id=record.id)
 
@@ -8653,8 +8683,8 @@ class HermesLite:
         clean = functools.partial(self._clean, labels=labels)
         content = clean(memory.content)
         source = clean(memory.source) if memory.source else memory.source
-        meta = _deep(memory.meta, clean)
-        extra = _deep(memory.extra, clean)
+        meta = redact_nested(memory.meta, clean)
+        extra = redact_nested(memory.extra, clean)
         if not labels:
             return memory
         return replace(memory, content=content, source=source, meta=meta, extra=extra,
@@ -8715,7 +8745,7 @@ class HermesLite:
         for system in self._with("storing"):
             memory = system.storing(memory, old, draft) or memory
         return memory if memory.meta == before.meta else replace(
-            memory, meta=_deep(memory.meta, self._clean))
+            memory, meta=redact_nested(memory.meta, self._clean))
 
     def _merged(self, twin: Memory, draft: Draft) -> Memory:
         """Return the older memory with what the newer text adds; a category beats general."""
@@ -9475,7 +9505,7 @@ class HermesLite:
     def _personal_key(self) -> bytes:
         """Return the key under which personal numbers are hashed; made on first use."""
         path = self.root / ".personal_key"
-        return _read_key(path) or _keep_key(path, os.urandom(32).hex().encode())
+        return read_key_file(path) or _keep_key(path, os.urandom(32).hex().encode())
 
     def key(self, purpose: str) -> bytes:
         """Return this root's own secret key for *purpose*, 32 bytes; it is in no backup."""
@@ -9623,12 +9653,16 @@ def _is_rival(fact: str, new: str, old: str) -> bool:
     return max(len(one.split()), len(two.split())) < 3 and (kind == "negation" or not heads)
 
 
-def _deep(value: object, clean: Callable[[str], str], key: str = "") -> object:
-    """Apply *clean* inside mappings and lists: to keys, and to values with their key in sight."""
+def redact_nested(value: object, clean: Callable[[str], str], key: str = "") -> object:
+    """Apply *clean* to every string, number and key inside mappings and lists.
+
+    A value is seen together with its key: `password` says what `hunter2` does not.
+    """
     if isinstance(value, Mapping):
-        return {clean(str(name)): _deep(item, clean, f"{name}: ") for name, item in value.items()}
+        return {clean(str(name)): redact_nested(item, clean, f"{name}: ")
+                for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_deep(item, clean, key) for item in value]
+        return [redact_nested(item, clean, key) for item in value]
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         return plain(value)
     bare = clean(str(value))
@@ -9690,7 +9724,7 @@ def load_systems(memory: HermesLite) -> list[object]:
                 "only brings commands, which need no setting; take it out"))
         known = list(inspect.signature(make).parameters.values())[1:]
         for key in settings or () if all(p.kind is not p.VAR_KEYWORD for p in known) else ():
-            _known(key, [p.name for p in known], f"config.yaml: systems.{name}")
+            check_known(key, [p.name for p in known], f"config.yaml: systems.{name}")
         made.append(make(memory, **(settings or {})))
     return made
 
@@ -9868,14 +9902,14 @@ def printable_json(value: object, *, indent: int | None = 2) -> str:
     return re.sub(_OBEYED, escaped, text)
 
 
-def _visible(text: str) -> str:
-    """Make a text printable; its later lines are set in."""
+def display_text(text: str) -> str:
+    """Return *text* safe for a terminal, with its second and later lines indented."""
     return printable(text).replace("\n", "\n    ")
 
 
-def _first_line(text: str) -> str:
-    """Return the beginning of a text for a list, a hundred characters at most."""
-    line = _visible(" ".join(text.split()))
+def excerpt(text: str) -> str:
+    """Return the beginning of a text on one line of at most 100 characters, for a list."""
+    line = display_text(" ".join(text.split()))
     return line if len(line) <= 100 else f"{line[:99]}…"
 
 
@@ -9889,12 +9923,12 @@ def _show_remembered(result: Remembered | RememberedBatch) -> Iterator[str]:
         yield f"  redacted: {', '.join(result.redacted)}"
     for conflict in result.conflicts:
         yield (f"  conflict ({conflict.type}: {conflict.entity}) with {conflict.memory_id}: "
-               f"{_visible(conflict.content)}")
+               f"{display_text(conflict.content)}")
 
 
 def _show_hits(hits: Hits) -> Iterator[str]:
     for number, hit in enumerate(hits, 1):
-        yield f"{number}. {_visible(hit.content)}"
+        yield f"{number}. {display_text(hit.content)}"
         arms = " ".join(f"{name}#{place['rank']}" for name, place in hit.why["arms"].items())
         sure = f"{hit.confidence:.0%} sure · " if hit.confidence else ""     # vsearch judges none
         score = f"{hit.score:.2f} " if hit.score else ""   # tags and parts of words have none
@@ -9907,21 +9941,21 @@ def _show_memory(memory: Memory) -> list[str]:
 
 def _show_memories(memories: Sequence[Memory] | Mapping[str, int]) -> Iterator[str]:
     if isinstance(memories, Mapping):
-        yield from (f"{count}  {_visible(tag)}" for tag, count in memories.items())
+        yield from (f"{count}  {display_text(tag)}" for tag, count in memories.items())
         return
     for memory in memories:
         mark = "verified" if memory.execution_verified else "unverified"
         whose = [*(f"#{tag}" for tag in memory.tags), *([f"by {memory.agent}"] if memory.agent
                                                         else ())]
         yield "  ".join([memory.id, memory.room, str(memory.importance), mark,
-                         _first_line(memory.content), *([_visible(" ".join(whose))] if whose
-                                                        else ())])
+                         excerpt(memory.content), *([display_text(" ".join(whose))] if whose
+                                                    else ())])
 
 
 def _show_pruned(result: Pruned) -> Iterator[str]:
     verb = "would go" if result.dry_run else "gone"
     for row in result.expired:
-        yield f"{row.id}  {row.reason}: {_visible(row.content)}"
+        yield f"{row.id}  {row.reason}: {display_text(row.content)}"
     yield f"{len(result.expired)} {verb}" + (f", archived in {result.archive}"
                                              if result.archive else "")
     if result.unknown_age:
@@ -9948,13 +9982,14 @@ def _show_digest(result: Digest) -> Iterator[str]:
         elif result.results:
             row = next(verdicts)
             verdict = f"  {'remembered' if row.created else 'merged into'} {row.id}"
-        yield f"{fact.category} ({fact.importance}) {_visible(fact.content)}{verdict}"
+        yield f"{fact.category} ({fact.importance}) {display_text(fact.content)}{verdict}"
     new = sum(row.created for row in result.results)
     yield f"{len(result.facts)} found, {new} new" if result.applied or not result.facts else (
         f"{len(result.facts)} found, nothing written; add --apply to keep them")
 
 
-def _show_mapping(result: Mapping[str, object]) -> Iterator[str]:
+def format_mapping(result: Mapping[str, object]) -> Iterator[str]:
+    """Yield a line "key: value" for each item; a mapping in it stays on one line."""
     for key, value in result.items():
         if isinstance(value, Mapping):
             value = ", ".join(f"{name} {item}" for name, item in value.items()) or "none"
@@ -9963,7 +9998,7 @@ def _show_mapping(result: Mapping[str, object]) -> Iterator[str]:
 
 def _show_stats(result: Mapping[str, object]) -> Iterator[str]:
     words = {"hot": "recalled often", "cold": "recalled seldom"}     # cold storage is another
-    yield from _show_mapping({words.get(key, key): value for key, value in result.items()})
+    yield from format_mapping({words.get(key, key): value for key, value in result.items()})
 
 
 def counted(number: int, one: str, many: str = "") -> str:
@@ -9980,16 +10015,16 @@ def _show_rooms(rooms: Sequence[Room]) -> Iterator[str]:
 
 def _show_graph(rows: Sequence[Mapping[str, object]]) -> Iterator[str]:
     for row in rows:
-        yield "  ".join(_visible(str(value)) for value in row.values())
+        yield "  ".join(display_text(str(value)) for value in row.values())
 
 
 def _show_remembered_batch(done: RememberedBatch) -> Iterator[str]:
     for result in done.results:
         for conflict in result.conflicts:
             yield (f"{result.id} conflicts ({conflict.type}: {conflict.entity}) with "
-                   f"{conflict.memory_id}: {_first_line(conflict.content)}")
+                   f"{conflict.memory_id}: {excerpt(conflict.content)}")
     for place, reason in done.left_out:
-        yield f"{place}: left out: {_first_line(reason)}"
+        yield f"{place}: left out: {excerpt(reason)}"
     made = sum(result.created for result in done.results)
     yield (f"{counted(len(done.results), 'text')}: {made} remembered, "
            f"{len(done.results) - made} merged, "
@@ -10112,11 +10147,11 @@ def _version(memory: HermesLite) -> dict[str, object]:
             "root": str(memory.root)}
 
 
-_K = Param("top_k", int, "at most this many (default: retrieval.default_top_k)", least=1)
-_ROOM = Param("room", str, "only this room")
-_TAGS = Param("tags", str, "only what has all these tags", (), repeated=True)
-_AGENT = Param("agent", str, "only what this agent wrote")
-_ID = Param("id", str, "the memory's id", positional=True, required=True)
+TOP_K_PARAM = Param("top_k", int, "at most this many (default: retrieval.default_top_k)", least=1)
+ROOM_PARAM = Param("room", str, "only this room")
+TAGS_PARAM = Param("tags", str, "only what has all these tags", (), repeated=True)
+AGENT_PARAM = Param("agent", str, "only what this agent wrote")
+ID_PARAM = Param("id", str, "the memory's id", positional=True, required=True)
 
 OPERATIONS = (
     Operation("remember", "keep a text", _remember, (
@@ -10136,26 +10171,26 @@ OPERATIONS = (
               memory.recall(query, **more), (
         Param("query", str, "words or a question; - reads standard input; none is all with "
               "the tags, newest first", positional=True),
-        _ROOM, _TAGS, _AGENT, _K,
+        ROOM_PARAM, TAGS_PARAM, AGENT_PARAM, TOP_K_PARAM,
         Param("now", str, "read \"two weeks ago\" from this day")), _show_hits),
     Operation("vsearch", "find memories by vectors alone", lambda memory, query, **more:
               memory.vsearch(query, **more), (
         Param("query", str, "a text; - reads standard input", positional=True,
-              required=True), _K), _show_hits),
+              required=True), TOP_K_PARAM), _show_hits),
     Operation("list", "list memories, newest first", _list, (
-        _ROOM, Param("category", str, "only this category"),
+        ROOM_PARAM, Param("category", str, "only this category"),
         Param("since", str, "from this date on, or 12h, 1d, 2w"),
-        Param("unverified", bool, "only what is not verified", False), _TAGS, _AGENT,
+        Param("unverified", bool, "only what is not verified", False), TAGS_PARAM, AGENT_PARAM,
         Param("all_tags", bool, "count their tags instead", False),
         Param("limit", int, "at most this many", least=1)), _show_memories),
-    Operation("show", "show one memory whole", _show, (_ID,), _show_memory),
+    Operation("show", "show one memory whole", _show, (ID_PARAM,), _show_memory),
     Operation("verify", "mark a memory as confirmed", lambda memory, id: memory.verify(id),
-              (_ID,), lambda result: [f"verified {result.id}"], writes=True),
+              (ID_PARAM,), lambda result: [f"verified {result.id}"], writes=True),
     Operation("forget", "delete one memory, or a selection, at once", _forget, (
-        Param("id", str, "the memory's id", positional=True), _ROOM,
+        Param("id", str, "the memory's id", positional=True), ROOM_PARAM,
         Param("query", str, "those in which all these words stand"),
-        replace(_TAGS, help="those with all these tags"),
-        replace(_AGENT, help="those of this agent"),
+        replace(TAGS_PARAM, help="those with all these tags"),
+        replace(AGENT_PARAM, help="those of this agent"),
         Param("source", str, "those from this source"),
         Param("since", str, "those made on or after this date, or 12h, 1d, 2w ago"),
         Param("until", str, "those made on or before this date"),
@@ -10164,8 +10199,9 @@ OPERATIONS = (
         Param("yes", bool, "do not only show what a selection takes", False)),
         _show_forgotten, writes=True),
     Operation("prune", "archive and delete what has expired", HermesLite.prune, (
-        _ROOM, Param("all_of_them", bool, "even if it is more than half of 20 memories and more",
-                     False)), _show_pruned, writes=True, destructive=True),
+        ROOM_PARAM,
+        Param("all_of_them", bool, "even if it is more than half of 20 memories and more",
+              False)), _show_pruned, writes=True, destructive=True),
     Operation("digest", "find what is worth keeping in a text", _digest, (
         Param("text", str, "the text; - reads standard input", positional=True),
         Param("file", str, "read this file instead"),
@@ -10181,10 +10217,10 @@ OPERATIONS = (
     Operation("stats", "count what is stored", HermesLite.stats, (), _show_stats),
     Operation("rooms", "list the rooms", lambda memory: memory.rooms(), (), _show_rooms),
     Operation("vectors", "show the vector backend and its breaker", HermesLite.vectors, (),
-              _show_mapping),
-    Operation("init", "create the data root and its config.yaml", _init, (), _show_mapping,
+              format_mapping),
+    Operation("init", "create the data root and its config.yaml", _init, (), format_mapping,
               writes=True),
-    Operation("version", "show the version and the data root", _version, (), _show_mapping),
+    Operation("version", "show the version and the data root", _version, (), format_mapping),
 )
 
 
@@ -10203,23 +10239,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _run([_utf8(word) for word in (sys.argv[1:] if argv is None else argv)])
     except HermesError as problem:
-        _say(str(problem))
+        print_message(str(problem))
         return problem.exit_code
     except KeyboardInterrupt:
-        _say("interrupted")
+        print_message("interrupted")
         return 130
     except UnicodeEncodeError:
-        _say(f"the locale's encoding {sys.getfilesystemencoding()} cannot name this file; set "
-             "PYTHONUTF8=1 or a locale such as LC_ALL=C.UTF-8")
+        print_message(f"the locale's encoding {sys.getfilesystemencoding()} cannot name this "
+                      "file; set PYTHONUTF8=1 or a locale such as LC_ALL=C.UTF-8")
         return ConfigError.exit_code
     except MemoryError:
-        _say("there is no memory left for this; raise the limit, or take smaller pieces")
+        print_message("there is no memory left for this; raise the limit, or take smaller pieces")
         return 1
     except BrokenPipeError:                        # the reader has gone, as in `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
     except OSError as problem:
-        _say(f"{problem.filename or 'the system'}: {problem.strerror or problem}")
+        print_message(f"{problem.filename or 'the system'}: {problem.strerror or problem}")
         try:
             sys.stdout.flush()
         except OSError:                            # it would be said once more at the end
@@ -10227,9 +10263,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _say(text: str) -> None:
-    """Write one sentence to stderr; errors may quote what a person typed, so it is redacted."""
-    print("hermes-lite:", " ".join(_visible(redact(text)[0]).split()), file=sys.stderr)
+def print_message(text: str) -> None:
+    """Write one sentence to stderr, redacted: an error may quote what a person typed."""
+    print("hermes-lite:", " ".join(display_text(redact(text)[0]).split()), file=sys.stderr)
 
 
 def _utf8(word: str) -> str:
@@ -10244,10 +10280,10 @@ def _run(words: list[str]) -> int:
     """Parse, call one handler, print its result, then say what a person should know."""
     words = {"--version": ["version"], "help": ["--help"]}.get(" ".join(words), words)
     wanted = _command_of(words)
-    known = _commands(wanted)
+    known = load_commands(wanted)
     if wanted in known and not {"-h", "--help"} & {*words}:
         known = {wanted: known[wanted]}            # the others only fill the help
-    parser = _parser(known)
+    parser = build_parser(known)
     arguments = vars(parser.parse_args(words))
     if arguments.get("command") is None:
         parser.print_help()
@@ -10256,8 +10292,8 @@ def _run(words: list[str]) -> int:
     root = arguments.pop("root", None)
     with (operation.open or HermesLite)(root) as memory:
         result = perform(memory, operation, arguments)
-    for sentence in (*_warnings(result), *memory.take_notices()):
-        _say(sentence)
+    for sentence in (*result_warnings(result), *memory.take_notices()):
+        print_message(sentence)
     return getattr(result, "exit_code", 0)
 
 
@@ -10293,8 +10329,11 @@ def _command_of(words: Sequence[str]) -> str | None:
     return None
 
 
-def _commands(wanted: str | None) -> dict[str, Operation]:
-    """Return the core's operations, and those of the system whose command is *wanted*."""
+def load_commands(wanted: str | None) -> dict[str, Operation]:
+    """Return the core's operations, and those of the system whose command is *wanted*.
+
+    The commands of the other systems are there with their help alone: no module is imported.
+    """
     known = {operation.name: operation for operation in OPERATIONS}
     for name, commands in _ext_contents().items():
         if wanted in commands and wanted not in known:
@@ -10305,7 +10344,7 @@ def _commands(wanted: str | None) -> dict[str, Operation]:
     return known
 
 
-def _parser(known: Mapping[str, Operation]) -> argparse.ArgumentParser:
+def build_parser(known: Mapping[str, Operation]) -> argparse.ArgumentParser:
     """Make the parser from the operations; --root and --json go before or after a command."""
     import argparse
 
@@ -10314,8 +10353,8 @@ def _parser(known: Mapping[str, Operation]) -> argparse.ArgumentParser:
             tags = "--tags" in self._option_string_actions
             prog = " ".join((self.prog, *known)) if (
                 len(known) == 1 and self.prog == "hermes-lite") else self.prog
-            raise UsageError(f"{_advice(message, known, takes_tags=tags)} (`{prog} --help` shows "
-                             "the usage)")
+            advice = explain_usage(message, known, takes_tags=tags)
+            raise UsageError(f"{advice} (`{prog} --help` shows the usage)")
 
     shared = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     shared.add_argument("--root", metavar="DIR", help="the data root")
@@ -10336,8 +10375,8 @@ def _parser(known: Mapping[str, Operation]) -> argparse.ArgumentParser:
     return parser
 
 
-def _advice(message: str, known: Iterable[str], *, takes_tags: bool = False) -> str:
-    """Say what argparse says, and what a person most likely meant."""
+def explain_usage(message: str, known: Iterable[str], *, takes_tags: bool = False) -> str:
+    """Return argparse's message with what a person most likely meant."""
     if unknown := re.search(r"invalid choice: '(.*?)'", message):
         import difflib
         near = difflib.get_close_matches(unknown[1], list(known), 1, 0.6)
@@ -10422,11 +10461,11 @@ def _print_result(operation: Operation, result: object, as_json: bool) -> None:
     for line in lines:
         print(printable(line))
     if operation.show and not lines and not getattr(result, "dropped", ()):
-        _say("nothing found")
+        print_message("nothing found")
 
 
-def _warnings(result: object) -> tuple[str, ...]:
-    """Return what a result says beside its data: warnings, and what answered degraded."""
+def result_warnings(result: object) -> tuple[str, ...]:
+    """Return the warnings of an operation's result, among them why it is degraded."""
     found = [*getattr(result, "warnings", ())]
     degraded = getattr(result, "degraded", None) or ()
     return (*found, *([degraded] if isinstance(degraded, str) else degraded))

@@ -649,7 +649,7 @@ class Settings(Case):
         shipped = (HERE / "config.yaml").read_text("utf-8")
         for section, keys in h.DEFAULTS.items():
             self.assertRegex(code, rf'\["{section}"\]', section)
-            for key in keys if section not in h._OPEN_SECTIONS else ():
+            for key in keys if section not in h.OPEN_SECTIONS else ():
                 said = bool(re.search(rf"^  {key}:.*not used", shipped, re.M))
                 self.assertEqual((said, f'"{key}"' in code),
                                  (key in self.UNUSED, key not in self.UNUSED), key)
@@ -4194,7 +4194,7 @@ class Damage(Case):
 
     def test_a_smaller_but_valid_index_is_reported_until_it_is_mended(self):
         rows = json.loads(self.good)
-        for data in (b"[{}]", json.dumps(rows[:1]).encode(), h._join_rows(
+        for data in (b"[{}]", json.dumps(rows[:1]).encode(), h.join_rows(
                 map(h.to_json, rows[:3]))):
             held = len(json.loads(data)) - (data == b"[{}]")
             with self.subTest(held):
@@ -4312,8 +4312,8 @@ class Damage(Case):
     def test_a_backup_of_a_wrong_clock_is_not_the_newest(self):
         first, = self.root.glob("backups/auto_index.json.*.bak")
         late = first.with_name("auto_index.json.20990101.bak")
-        late.write_bytes(h._join_rows([h.to_json({**json.loads(self.good)[0],
-                                                  "content": "of a wrong clock"})]))
+        late.write_bytes(h.join_rows([h.to_json({**json.loads(self.good)[0],
+                                                 "content": "of a wrong clock"})]))
         shutil.rmtree(self.root / "store")
         self.index.write_bytes(b"")
         self.assertEqual({m.content for m in self.open().list()}, self.all)
@@ -4329,7 +4329,7 @@ class Damage(Case):
         path.write_bytes(path.read_bytes()[:-12])
         self.now += timedelta(days=1)
         self.index.write_bytes(b"")
-        backup = h._join_rows(line.rstrip(b",") for line in self.good.split(b"\n")[1:-2])
+        backup = h.join_rows(line.rstrip(b",") for line in self.good.split(b"\n")[1:-2])
         (self.root / "backups/auto_index.json.20260818.bak").write_bytes(backup)
         self.assertEqual({m.content for m in self.open().list()}, self.all)
 
@@ -7136,8 +7136,8 @@ class Readme(Case):
         found = self.commands()
         self.assertGreater(len(found), 5)
         for words in found:
-            known = h._commands(h._command_of(words))
-            arguments = vars(h._parser(known).parse_args(words))
+            known = h.load_commands(h._command_of(words))
+            arguments = vars(h.build_parser(known).parse_args(words))
             self.assertIn(arguments["command"], known, words)
             if {"root", "id", "file"} & arguments.keys() or "-" in words:
                 continue

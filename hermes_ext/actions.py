@@ -29,8 +29,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from hermes_lite import (ConfigError, FileLock, HermesLite, Memory, MissingPackage, Refused,
-                         RemoteError, StorageError, _first_line, append_bytes, import_system,
-                         is_date, make_folder, parse_time, to_json, write_atomic)
+                         RemoteError, StorageError, append_bytes, excerpt, import_system, is_date,
+                         make_folder, parse_time, to_json, write_atomic)
 
 __all__ = ["OPERATIONS", "append", "check_address", "event", "post", "run", "take_out"]
 
@@ -267,7 +267,7 @@ def event(row: Memory, *, cause: str, now: datetime, dates: Iterable[str] = ()) 
              f"DTSTAMP:{now.astimezone(timezone.utc):%Y%m%dT%H%M%SZ}",
              f"DTSTART;VALUE=DATE:{day:%Y%m%d}",
              f"DTEND;VALUE=DATE:{day + timedelta(days=1):%Y%m%d}",
-             f"SUMMARY:{_escaped(_one_line(_first_line(text)))}", f"DESCRIPTION:{_escaped(text)}",
+             f"SUMMARY:{_escaped(_one_line(excerpt(text)))}", f"DESCRIPTION:{_escaped(text)}",
              *([f"CATEGORIES:{','.join(_escaped(_one_line(tag)) for tag in row.tags)}"]
                if row.tags else []), "END:VEVENT"]
     return b"".join(_folded(line) for line in lines)

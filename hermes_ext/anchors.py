@@ -54,8 +54,8 @@ from datetime import date, timedelta
 from decimal import Decimal
 from typing import NamedTuple
 
-from hermes_lite import (ConfigError, Draft, HermesLite, Hit, Memory, Operation, Param,
-                         UsageError, _first_line, _visible, facts, is_same_agent, iso, parse_time)
+from hermes_lite import (ConfigError, Draft, HermesLite, Hit, Memory, Operation, Param, UsageError,
+                         display_text, excerpt, facts, is_same_agent, iso, parse_time)
 
 __all__ = ["Anchors", "OPERATIONS", "extract", "says", "system", "values_of"]
 
@@ -641,9 +641,9 @@ def anchors(memory: HermesLite, value: str | None = None, *,
 def _show(rows: Sequence[Mapping[str, object]]) -> Iterator[str]:
     for row in rows:
         status = f"  {row['status']}" if "status" in row else ""
-        tail = f"{row['id']}  {_first_line(row['content'])}" if "id" in row else (
+        tail = f"{row['id']}  {excerpt(row['content'])}" if "id" in row else (
             f"{row['memories']}")
-        yield f"{row['type']}  {_visible(row['value'])}{status}  {tail}"
+        yield f"{row['type']}  {display_text(row['value'])}{status}  {tail}"
 
 
 OPERATIONS = (

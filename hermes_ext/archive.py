@@ -241,7 +241,8 @@ class ArchiveStore(ArchiveFile, Rescue, Tombs, Vectors):
         for memory_id in memory_ids:
             row = self._row("SELECT doc, entry FROM memory WHERE id=?", memory_id)
             if row:
-                entry = {**core._touched(json.loads(row[1])), "last_accessed": core.iso(moment)}
+                entry = core.count_access(json.loads(row[1]))
+                entry["last_accessed"] = core.iso(moment)
                 self._row("UPDATE memory SET entry=?, accesses=? WHERE id=?",
                           to_json(entry).decode(), entry["access_count"], memory_id)
                 self._heat(row[0], entry["access_count"])
@@ -439,7 +440,7 @@ class ArchiveStore(ArchiveFile, Rescue, Tombs, Vectors):
             self.path.stat().st_size < 8 * _DAILY) else _DAILY
         if not size or size >= _DAILY or (self.root / name).exists():
             return
-        self.write(name, core._join_rows(entry.encode() for _, entry in self._every_row()))
+        self.write(name, core.join_rows(entry.encode() for _, entry in self._every_row()))
         self.backups.drop_old(is_taken=self.is_taken, held=len(self), has_loss=False)
 
     def sizes(self) -> dict[str, int]:

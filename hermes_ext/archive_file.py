@@ -142,7 +142,7 @@ class ArchiveFile:
                 with contextlib.suppress(OSError):     # as a checkout made it
                     os.chmod(self.root, 0o700)
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
-                core._sync_folder(self.root)
+                core.fsync_folder(self.root)
                 self._is_void = False
             self._check_log()
             return self._checked(connect(uri_of(self.path)))
@@ -151,7 +151,7 @@ class ArchiveFile:
                 return self._open_readonly()
             raise
         except OSError as problem:
-            raise core._storage_error(problem, self.path) from None
+            raise core.storage_error(problem, self.path) from None
 
     def _open_readonly(self) -> sqlite3.Connection:
         """A folder that takes no log can still be read where the log is empty."""
@@ -239,7 +239,7 @@ class ArchiveFile:
         for end in ("-wal", "-shm"):
             self.path.with_name(FILE + end).unlink(missing_ok=True)
         os.replace(fresh, self.path)
-        core._sync_folder(self.root)
+        core.fsync_folder(self.root)
         self.notices.append(f"{FILE} had been deleted while it was open; it was written again, "
                             "with all it held")
 
@@ -251,7 +251,7 @@ class ArchiveFile:
         try:
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         except OSError as problem:
-            raise core._storage_error(problem, path) from None
+            raise core.storage_error(problem, path) from None
         try:
             with contextlib.closing(sqlite3.connect(uri_of(path), uri=True)) as copy:
                 self._db().backup(copy)
@@ -261,7 +261,7 @@ class ArchiveFile:
                 raise StorageError(f"the copy {path} is not whole: {checked[0]}")
             with open(path, "rb+") as file:
                 os.fsync(file.fileno())
-            core._sync_folder(path.parent)
+            core.fsync_folder(path.parent)
         except (OSError, sqlite3.Error) as problem:
             path.unlink()
             if isinstance(problem, StorageError):
@@ -385,7 +385,7 @@ class ArchiveFile:
         try:
             archive_log.sync_beside_sqlite(self.path)
         except OSError as problem:
-            raise core._storage_error(problem, self.path) from None
+            raise core.storage_error(problem, self.path) from None
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
@@ -444,7 +444,7 @@ class ArchiveFile:
                 errno.EACCES if "unable to open" in text else
                 errno.EIO if "I/O" in text else None)
         if code or not _is_damage(problem):
-            raise core._storage_error(OSError(code, text), self.path) from None
+            raise core.storage_error(OSError(code, text), self.path) from None
         self._rescue(text)
         if then:
             raise StorageError(f"{self.path} was damaged and has been mended; {then}") from None

@@ -239,7 +239,7 @@ class Vectors:
                 self._kinds.add("vector")
                 self._row("DELETE FROM pending WHERE seq=?", *row)
                 self._row("INSERT OR REPLACE INTO vector VALUES (?, ?)", *row,
-                          b"".join(map(core._little, units)))
+                          b"".join(map(core.little_endian_bytes, units)))
 
     def _start_vectors(self, vectorizer: Vectorizer, dimension: int) -> None:
         """Drop the vectors of another model; every memory waits for a new one."""

@@ -115,7 +115,7 @@ class Rescue:
                 os.replace(log, f"{aside}-wal")
             self.path.with_name(f"{FILE}-shm").unlink(missing_ok=True)
             os.replace(place / FILE, self.path)
-            core._sync_folder(self.root)
+            core.fsync_folder(self.root)
         shutil.rmtree(place, ignore_errors=True)
 
 

@@ -50,8 +50,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hermes_lite import (ConfigError, Event, FileLock, HermesLite, NotFound, Operation, Param,
-                         StorageError, UsageError, _Record, _visible, append_bytes, counted, fits,
-                         from_json, iso, make_folder, parse_time, write_atomic)
+                         Record, StorageError, UsageError, append_bytes, counted, display_text,
+                         fits, from_json, iso, make_folder, parse_time, write_atomic)
 
 __all__ = ["Audit", "OPERATIONS", "Verdict", "listed", "system", "verify"]
 
@@ -62,7 +62,7 @@ Line = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict(_Record):
+class Verdict(Record):
     """What verify found; `head` is the count:mac to keep elsewhere, `problems` are sentences."""
     lines: int
     files: int
@@ -336,7 +336,7 @@ def _run(memory: HermesLite, *, action: str, expect: str | None, **filters: obje
 
 def _show(result: object) -> Iterator[str]:
     if isinstance(result, Verdict):
-        yield from map(_visible, result.problems)
+        yield from map(display_text, result.problems)
         yield (f"{counted(result.lines, 'line')} in {counted(result.files, 'file')}, "
                f"{counted(len(result.problems), 'problem')}; "
                f"head {result.head or 'none'}")
@@ -344,7 +344,7 @@ def _show(result: object) -> Iterator[str]:
     for line in result:
         ids = line.get("ids") or []
         more = f" and {line['count'] - 3} more" if line.get("count", 0) > 3 else ""
-        yield _visible("  ".join(str(part) for part in (
+        yield display_text("  ".join(str(part) for part in (
             line.get("at"), line["n"], line.get("surface"), line.get("agent") or "-",
             line.get("what"), (", ".join(ids[:3]) or "-") + more, line.get("why")) if part))
 

@@ -65,7 +65,7 @@ _ASIDE = "config.yaml.restored"
 # -- making and checking one --------------------------------------------------
 
 @dataclass(frozen=True, slots=True)
-class Copy(core._Record):
+class Copy(core.Record):
     """A backup as it lies on disk; `problems` are sentences, none for a good one."""
     file: str
     memories: int
@@ -123,7 +123,7 @@ def _free_name(store: FileStore, kind: str) -> Path:
 def _contents(store: FileStore, beside: Path) -> Iterator[tuple[str, bytes]]:
     """Yield (name, bytes) of what a backup holds, sealed as on disk; the records first."""
     rows = (core.to_json(each.entry()) for each in store)
-    yield "index.json", core.seal(core._join_rows(rows), store.cipher)
+    yield "index.json", core.seal(core.join_rows(rows), store.cipher)
     if tombs_of(store):
         yield "tombstones.json", core.seal(core.tombs_file(*store.tombs()), store.cipher)
     left_out = (r"(index|graph|tombstones)\.json|index\.journal|\.search/.*|.*\.damaged-.*"
@@ -263,7 +263,7 @@ def _any_cipher(memory: HermesLite) -> core.Cipher | None:
 # -- bringing one back --------------------------------------------------------
 
 @dataclass(frozen=True, slots=True)
-class Restored(core._Record):
+class Restored(core.Record):
     """What a restore did, or would do; `before` is the backup of what was there.
 
     `cold` counts memories that come back into cold storage, `elsewhere` are the places of cold
@@ -300,12 +300,12 @@ class Restored(core._Record):
             yield (f"{core.counted(self.cold, 'memory', 'memories')} {verb}put back into cold "
                    "storage")
         for place in self.elsewhere:
-            yield (f"cold files at {core._visible(place)} are not in the backup; if that place is "
-                   "yours, `archive --adopt --place PLACE` takes them over")
+            yield (f"cold files at {core.display_text(place)} are not in the backup; if that "
+                   "place is yours, `archive --adopt --place PLACE` takes them over")
         for name in self.files:
-            yield f"  {verb}put back: {core._visible(name)}"
+            yield f"  {verb}put back: {core.display_text(name)}"
         for name in self.unknown:
-            yield f"  not put back, it is no file of a store: {core._visible(name)}"
+            yield f"  not put back, it is no file of a store: {core.display_text(name)}"
         yield from self._config_lines(verb)
         if self.before:
             yield f"what was there before is in {self.before}"
@@ -319,9 +319,9 @@ class Restored(core._Record):
             yield (f"its config.yaml differs and is not in force, it {verb}set aside as "
                    f"{_ASIDE}; --with-config puts it in force:")
         for line in self.config:
-            yield f"  {core._visible(line)}"
+            yield f"  {core.display_text(line)}"
         for sentence in self.commands:
-            yield f"  with it a rule {core._visible(sentence)}"
+            yield f"  with it a rule {core.display_text(sentence)}"
 
 
 def restore(memory: HermesLite, file: str | os.PathLike, *, with_forgotten: bool = False,

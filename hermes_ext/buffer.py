@@ -280,7 +280,7 @@ def _buffer(memory: HermesLite) -> list[dict[str, object]]:
 
 def _show(rows: Sequence[Mapping[str, object]]) -> Iterator[str]:
     for row in rows:
-        yield f"{row['id']}  {row['score']:g}  {row['used']}  {core._first_line(row['content'])}"
+        yield f"{row['id']}  {row['score']:g}  {row['used']}  {core.excerpt(row['content'])}"
 
 
 OPERATIONS = (

@@ -47,7 +47,7 @@ __all__ = ["Check", "Checkup", "OPERATIONS", "doctor", "repair"]
 # -- doctor -------------------------------------------------------------------
 
 @dataclass(frozen=True, slots=True)
-class Check(core._Record):
+class Check(core.Record):
     """One thing looked at: `state` is ok, warn or fail; `mend` is the command, None when ok."""
     name: str
     state: str
@@ -101,7 +101,7 @@ def doctor(memory: HermesLite) -> Checkup:
     try:
         keyless = config.env("HERMES_ENCRYPT").lower() in ("on", "1", "true") and not (
             config.env("HERMES_MASTER_KEY") or (root / ".master_key").exists())
-        sealed = any(core.is_ciphertext(data) for data in map(core._head, root.glob("*.json")))
+        sealed = any(core.is_ciphertext(core.magic_bytes(path)) for path in root.glob("*.json"))
         cipher = None if keyless and not sealed else core.get_encryption(root, config)
         store = FileStore(root, config, cipher=cipher, clock=memory.store.clock,
                           is_read_only=True)

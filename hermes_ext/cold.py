@@ -47,7 +47,7 @@ from datetime import timedelta
 import hermes_lite as core
 from hermes_ext.cold_files import INDEX, ColdFiles, hashes_of, moved_at, open_place, stamp_of
 from hermes_lite import (ConfigError, HermesLite, Hit, Locked, Memory, NotFound, Operation, Param,
-                         Refused, UsageError, _Record)
+                         Record, Refused, UsageError)
 
 __all__ = ["Cold", "INDEX", "Moved", "OPERATIONS", "adopt", "forget", "freeze", "system", "thaw"]
 
@@ -56,7 +56,7 @@ _FADED = 1.0                         # score below which the daily move takes a 
 
 
 @dataclass(frozen=True, slots=True)
-class Moved(_Record):
+class Moved(Record):
     """What was moved, or would be; `left` are files that could not be reached or read."""
     ids: tuple[str, ...]
     place: str
@@ -386,10 +386,10 @@ def _number(name: str, word: str | None, default: float) -> float:
 
 def _show(result: object) -> Iterator[str]:
     if isinstance(result, Mapping):
-        yield from core._show_mapping(result)
+        yield from core.format_mapping(result)
         return
     for memory_id, text in zip(result.ids, result.texts):
-        yield f"{memory_id}  {core._first_line(text)}"
+        yield f"{memory_id}  {core.excerpt(text)}"
     yield f"{len(result.ids)} {'would be ' if result.dry_run else ''}{result.verb}" + (
         f" ({result.place})" if result.verb == "moved" else "")
     for sentence in result.left:

@@ -216,7 +216,7 @@ class ColdFiles:
     def read(self) -> None:
         """Take over what the disk has; `damaged` says it where that cannot be read."""
         path = self.root / INDEX
-        self._seen = core._stamp(path)
+        self._seen = core.file_version(path)
         self.place, self.files, self.memories, self.pending = _FOLDER, {}, {}, {}
         self.damaged = ""
         try:
@@ -246,7 +246,7 @@ class ColdFiles:
 
     def refresh(self) -> None:
         """Read the index again where another process has written it."""
-        if self._seen != core._stamp(self.root / INDEX):
+        if self._seen != core.file_version(self.root / INDEX):
             self.read()
 
     def write(self) -> None:
@@ -254,7 +254,7 @@ class ColdFiles:
         self.store.write(INDEX, core.to_json({
             "version": 2, "place": self.place, "files": self.files, "memories": self.memories,
             "pending": self.pending}))
-        self._seen = core._stamp(self.root / INDEX)
+        self._seen = core.file_version(self.root / INDEX)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

@@ -54,8 +54,8 @@ from datetime import tzinfo
 from pathlib import Path
 from typing import IO
 
-from hermes_lite import (HermesLite, Memory, NotFound, Operation, Param, Refused, UsageError,
-                         _Record, _visible, check_selectors, counted, cut_tags, from_json,
+from hermes_lite import (HermesLite, Memory, NotFound, Operation, Param, Record, Refused,
+                         UsageError, check_selectors, counted, cut_tags, display_text, from_json,
                          is_ciphertext, is_safe_id, iso, make_folder, parse_time, printable_json,
                          read_markdown, tag_forms, to_json, to_markdown, unseal, utc_now,
                          write_atomic)
@@ -71,7 +71,7 @@ _SUFFIXES = {".json": "json", ".bak": "json", ".jsonl": "jsonl", ".ndjson": "jso
 
 
 @dataclass(frozen=True, slots=True)
-class Exported(_Record):
+class Exported(Record):
     """What was written; `text` holds it where it goes to standard output."""
     format: str
     count: int
@@ -81,7 +81,7 @@ class Exported(_Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Imported(_Record):
+class Imported(Record):
     """What became of the rows; `faults` pairs the places of the first bad ones with reasons."""
     rows: int
     added: int
@@ -596,14 +596,14 @@ def bring_in(memory: HermesLite, file: str | os.PathLike, *, format: str | None 
 
 
 def _show_exported(result: Exported) -> list[str]:
-    return [f"{counted(result.count, 'memory', 'memories')} in {_visible(result.file)} "
+    return [f"{counted(result.count, 'memory', 'memories')} in {display_text(result.file)} "
             f"({result.format})"] if (
         result.text is None) else result.text.removesuffix("\n").split("\n")
 
 
 def _show_imported(result: Imported) -> Iterator[str]:
     for place, reason in result.faults:
-        yield f"{_visible(place)}: left out: {_visible(reason)}"
+        yield f"{display_text(place)}: left out: {display_text(reason)}"
     verb = "would be added" if result.dry_run else "added"
     yield (f"{counted(result.rows, 'row')}: {result.added} {verb}, {result.merged} merged, "
            f"{result.forgotten} forgotten before and left out, {result.bad} bad"

@@ -39,7 +39,7 @@ _HOLDS_IDS = re.compile(r"(backups/)?tombstones\..+|\.state_.+|\.search/.+|MANIF
 
 
 @dataclass(frozen=True, slots=True)
-class Scrubbed(core._Record):
+class Scrubbed(core.Record):
     """What scrub hid: (memory id or file, labels); `left` are files that are no text."""
     changed: tuple[tuple[str, tuple[str, ...]], ...]
     left: tuple[str, ...] = ()
@@ -117,7 +117,7 @@ def _scrub_cold(cold: ColdFiles, scrubber: Scrubber, *, dry_run: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Selection(core._Record):
+class Selection(core.Record):
     """What forget took, or would take; `texts` of the plan, in the order of `ids`.
 
     `purged` are the files rewritten, `backups` those in which an older copy still lies (a backup,
@@ -139,7 +139,7 @@ class Selection(core._Record):
     def lines(self) -> Iterator[str]:
         """Yield what a person should read."""
         for memory_id, text in zip(self.ids, self.texts):
-            yield f"would go {memory_id}  {core._visible(text)}"
+            yield f"would go {memory_id}  {core.display_text(text)}"
         for memory_id in () if self.dry_run else self.ids:
             yield f"forgotten {memory_id}"
         if self.dry_run:

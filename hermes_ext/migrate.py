@@ -28,8 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import hermes_lite as core
-from hermes_lite import (ConfigError, DamagedData, FileStore, HermesLite, Operation, Param,
-                         Refused, Store, UsageError, _Record)
+from hermes_lite import (ConfigError, DamagedData, FileStore, HermesLite, Operation, Param, Record,
+                         Refused, Store, UsageError)
 
 __all__ = ["Migrated", "OPERATIONS", "migrate"]
 
@@ -39,7 +39,7 @@ _OF_FILES = ("index.json", "index.journal", ".state_records.json", "vectors.json
 
 
 @dataclass(frozen=True, slots=True)
-class Migrated(_Record):
+class Migrated(Record):
     """What was moved where; `resumed` is how many an earlier run had already brought over."""
     to: str
     memories: int
@@ -243,7 +243,7 @@ def _sync_strictly(folder: Path) -> None:
             os.close(handle)
     except OSError as problem:
         if problem.errno not in (errno.EINVAL, errno.ENOTSUP):     # a disk that has no such thing
-            raise core._storage_error(problem, folder) from None
+            raise core.storage_error(problem, folder) from None
 
 
 def _remove(paths: list[Path]) -> list[str]:

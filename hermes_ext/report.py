@@ -23,8 +23,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hermes_lite import (HermesLite, Memory, Operation, Param, Refused, UsageError, _first_line,
-                         _Record, check_selectors, from_json, import_system, iso, parse_time, write_atomic)
+from hermes_lite import (HermesLite, Memory, Operation, Param, Record, Refused, UsageError,
+                         check_selectors, excerpt, from_json, import_system, iso, parse_time,
+                         write_atomic)
 
 __all__ = ["OPERATIONS", "Report", "report"]
 
@@ -33,7 +34,7 @@ BY = ("agent", "rule", "room", "category", "tag", "source")
 
 
 @dataclass(frozen=True, slots=True)
-class Alert(_Record):
+class Alert(Record):
     """One line of a report; `rules` are the names of those that fired."""
     id: str
     at: str
@@ -43,7 +44,7 @@ class Alert(_Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Report(_Record):
+class Report(Record):
     """The alerts since a moment; a memory with two tags or rules stands in two groups."""
     since: str
     by: str
@@ -57,7 +58,7 @@ class Report(_Record):
         yield f"# Alerts since {self.since[:16].replace('T', ' ')} UTC: {self.total}"
         for name, alerts in self.groups:
             yield ""
-            yield f"## {_first_line(name)} ({len(alerts)})"
+            yield f"## {excerpt(name)} ({len(alerts)})"
             yield ""
             for each in alerts:
                 fired = f" · rules: {', '.join(each.rules)}" if each.rules else ""
@@ -70,7 +71,7 @@ class Report(_Record):
 
 def _plain(text: str) -> str:
     """Return the beginning of a text so that Markdown shows it as it stands."""
-    return re.sub(r"([\\`*_<>\[\]#|!])", r"\\\1", _first_line(text))
+    return re.sub(r"([\\`*_<>\[\]#|!])", r"\\\1", excerpt(text))
 
 
 def report(memory: HermesLite, *, since: str = "1d", by: str = "agent", tag: str | None = None,

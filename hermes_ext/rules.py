@@ -59,9 +59,10 @@ from datetime import timedelta
 from pathlib import Path
 
 from hermes_lite import (Config, ConfigError, Event, FileLock, HermesError, HermesLite, Memory,
-                         NotFound, Operation, Param, StorageError, UsageError, _deep, _first_line,
-                         _known, _Record, _visible, append_bytes, fits, from_json, import_system,
-                         iso, make_folder, parse_time, to_json, write_atomic)
+                         NotFound, Operation, Param, Record, StorageError, UsageError,
+                         append_bytes, check_known, display_text, excerpt, fits, from_json,
+                         import_system, iso, make_folder, parse_time, redact_nested, to_json,
+                         write_atomic)
 
 __all__ = ["Firing", "OPERATIONS", "Overview", "Rule", "Rules", "read_rule", "system"]
 
@@ -74,7 +75,7 @@ _GRACE = 60                                        # seconds before a firing cou
 
 
 @dataclass(frozen=True, slots=True)
-class Rule(_Record):
+class Rule(Record):
     """One rule of config.yaml; `when` and the actions are as they stand there."""
     name: str
     when: Mapping[str, object]
@@ -99,7 +100,7 @@ class Rule(_Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Firing(_Record):
+class Firing(Record):
     """One firing: `did` maps actions to "ok" or what failed; it is empty when interrupted."""
     at: str
     rule: str
@@ -131,9 +132,9 @@ def read_rule(name: str, raw: object) -> Rule:
     if not isinstance(raw, Mapping) or not isinstance(raw.get("when"), Mapping):
         raise ConfigError(f"{place} needs `when:` with a condition, and run, webhook or append")
     for key in raw:
-        _known(key, ("when", *_ACTIONS, "timeout", "private", "env"), place)
+        check_known(key, ("when", *_ACTIONS, "timeout", "private", "env"), place)
     for key in raw["when"]:
-        _known(key, _WHEN, f"{place}.when")
+        check_known(key, _WHEN, f"{place}.when")
     rule = Rule(name, dict(raw["when"]), tuple(raw.get("run") or ()) if isinstance(
         raw.get("run"), list) else (), raw.get("webhook"), raw.get("append"),
         raw.get("timeout", 10.0), raw.get("private", False),
@@ -260,7 +261,7 @@ class Rules:
         own = _patterns(self.memory.config).values()
         known = (*import_system("anchors").TYPES, *own) if wanted else ()
         for name, kind in wanted.items():
-            _known(kind, known, f"config.yaml: systems.rules.{name}.when.anchor", what="type")
+            check_known(kind, known, f"config.yaml: systems.rules.{name}.when.anchor", what="type")
 
     # -- what the core calls --
 
@@ -529,7 +530,7 @@ class Log:
 
 def _entry(memory: HermesLite, row: Memory) -> dict[str, object]:
     """Return a memory as it may leave: redacted once more, by today's rules."""
-    return _deep(row.entry(), lambda text: memory.redact(text)[0])
+    return redact_nested(row.entry(), lambda text: memory.redact(text)[0])
 
 
 def _do(memory: HermesLite, rule: Rule, firing: Firing, action: str) -> None:
@@ -551,7 +552,7 @@ def _do(memory: HermesLite, rule: Rule, firing: Firing, action: str) -> None:
 # -- commands -----------------------------------------------------------------
 
 @dataclass(frozen=True, slots=True)
-class Overview(_Record):
+class Overview(Record):
     """The rules that are active, and firings, oldest first."""
     rules: tuple[Rule, ...]
     firings: tuple[Firing, ...]
@@ -583,12 +584,12 @@ def _show(result: Overview) -> Iterator[str]:
     if result.action == "list":
         for rule in result.rules:
             when = ", ".join(f"{name} {value}" for name, value in rule.when.items())
-            yield _first_line(f"{rule.name}: when {when}: {', '.join(rule.actions)}")
+            yield excerpt(f"{rule.name}: when {when}: {', '.join(rule.actions)}")
     for each in result.firings:
         failed = "; ".join(f"{name}: {said}" for name, said in each.failures.items())
         state = "would fire" if result.dry_run else each.state
-        yield _visible(f"{each.at}  {each.rule}  {each.id}  {state}  {each.why}"
-                       + (f"  ({failed})" if failed else ""))
+        yield display_text(f"{each.at}  {each.rule}  {each.id}  {state}  {each.why}"
+                           + (f"  ({failed})" if failed else ""))
     if result.action != "list":
         count = sum(each.state != "forgotten" for each in result.firings)
         yield f"{count} {'would fire' if result.dry_run else 'fired'}"

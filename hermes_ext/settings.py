@@ -33,8 +33,9 @@ from pathlib import Path
 
 import hermes_lite as core
 from hermes_lite import (DEFAULTS, Config, ConfigError, FileLock, HermesError, HermesLite,
-                         MissingPackage, NotFound, Operation, Param, StorageError, UsageError,
-                         _Record, _visible, find_root, load_config, make_folder, write_atomic)
+                         MissingPackage, NotFound, Operation, Param, Record, StorageError,
+                         UsageError, display_text, find_root, load_config, make_folder,
+                         write_atomic)
 
 __all__ = ["OPERATIONS", "Setting", "Settings", "paths", "set_value", "settings"]
 
@@ -44,7 +45,7 @@ _SECRETS = ("JINA_API_KEY", "SILICONFLOW_API_KEY", "DEEPSEEK_API_KEY", "HERMES_M
 
 
 @dataclass(frozen=True, slots=True)
-class Setting(_Record):
+class Setting(Record):
     """One setting: its value in force, and `default`, `config.yaml` or `env NAME`."""
     name: str
     value: object
@@ -79,7 +80,7 @@ def settings(root: Path) -> Settings:
 def _own(root: Path) -> Mapping[str, Mapping[str, object]]:
     """Return what the root's own config.yaml says; {} where it says what the shipped one does."""
     path = root / "config.yaml"
-    return core._read_yaml(path, []) if path.is_file() else {}
+    return core.read_yaml(path, []) if path.is_file() else {}
 
 
 def get(root: Path, name: str) -> Setting | Settings:
@@ -114,9 +115,9 @@ def set_value(root: Path, name: str, word: str) -> Setting:
     keys = name.split(".")
     if len(keys) < 2 or not all(keys):
         raise UsageError(f"a setting is named section.key, such as retrieval.stem, not {name!r}")
-    core._known(keys[0], DEFAULTS, "config")
-    if keys[0] not in core._OPEN_SECTIONS:
-        core._known(".".join(keys[1:]), DEFAULTS[keys[0]], "config")
+    core.check_known(keys[0], DEFAULTS, "config")
+    if keys[0] not in core.OPEN_SECTIONS:
+        core.check_known(".".join(keys[1:]), DEFAULTS[keys[0]], "config")
     make_folder(root)
     lock = FileLock(root / ".lock_config")
     lock.acquire(timeout=5.0)
@@ -146,7 +147,7 @@ def _present(path: Path) -> bytes:
 
 def _value(keys: list[str], word: str) -> object:
     """Read the word: as it is for a setting that is a text, else as YAML."""
-    default = DEFAULTS[keys[0]].get(keys[1]) if keys[0] not in core._OPEN_SECTIONS else 0
+    default = DEFAULTS[keys[0]].get(keys[1]) if keys[0] not in core.OPEN_SECTIONS else 0
     if isinstance(default, (str, type(None))):
         return None if word in ("null", "~") else word
     return _plain(word.encode(), "the value")
@@ -281,7 +282,7 @@ def _show(result: object) -> Iterator[str]:
             yield f"{name.replace('_', ' ')}: {'none' if value is None else _word(value)}"
         return
     for each in result if isinstance(result, Settings) else (result,):
-        yield _visible(f"{each.name} = {_word(each.value)}  ({each.origin})")
+        yield display_text(f"{each.name} = {_word(each.value)}  ({each.origin})")
 
 
 def _word(value: object) -> str:

@@ -28,8 +28,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from hermes_lite import (HermesError, HermesLite, Operation, UsageError, _advice, _commands,
-                         _parser, _Record, _say, _warnings, perform)
+from hermes_lite import (HermesError, HermesLite, Operation, Record, UsageError, build_parser,
+                         explain_usage, load_commands, perform, print_message, result_warnings)
 
 __all__ = ["OPERATIONS", "Session", "complete", "execute", "shell"]
 
@@ -39,7 +39,7 @@ _TEXTS = ("remember", "digest")                    # their words are no history
 
 
 @dataclass(frozen=True, slots=True)
-class Session(_Record):
+class Session(Record):
     """What a session did: commands run, how many failed, the highest exit code of a script."""
     commands: int
     failed: int
@@ -59,14 +59,14 @@ def execute(memory: HermesLite, line: str) -> int | None:
             return None
         return _run(memory, words) if words else 0
     except HermesError as problem:
-        _say(str(problem))
+        print_message(str(problem))
         return problem.exit_code
     except SystemExit as end:                      # argparse, after --help
         return int(end.code or 0)
     except OSError as problem:
         if isinstance(problem, BrokenPipeError):
             raise
-        _say(f"{problem.filename or 'the system'}: {problem.strerror or problem}")
+        print_message(f"{problem.filename or 'the system'}: {problem.strerror or problem}")
         return 1
 
 
@@ -82,14 +82,14 @@ def _run(memory: HermesLite, words: list[str]) -> int:
     name, rest = words[0], words[1:]
     if name == "help":
         name, rest = (rest[0], ["--help"]) if rest else ("--help", [])
-    known = _commands(name)
+    known = load_commands(name)
     if name.startswith("-"):
-        _parser(known).parse_args([name, *rest])
+        build_parser(known).parse_args([name, *rest])
     if name not in known:
-        raise UsageError(_advice(f"invalid choice: {name!r}", (*known, *_OWN)))
+        raise UsageError(explain_usage(f"invalid choice: {name!r}", (*known, *_OWN)))
     operation = known[name]
     _check(operation, rest)
-    arguments = vars(_parser({name: operation}).parse_args([name, *rest]))
+    arguments = vars(build_parser({name: operation}).parse_args([name, *rest]))
     del arguments["command"]
     return _performed(memory, operation, arguments)
 
@@ -107,8 +107,8 @@ def _performed(memory: HermesLite, operation: Operation, arguments: dict[str, ob
     opened = operation.open(memory.root) if operation.open else contextlib.nullcontext(memory)
     with opened as used:
         result = perform(used, operation, arguments, surface="shell")
-    for sentence in (*_warnings(result), *used.take_notices()):
-        _say(sentence)
+    for sentence in (*result_warnings(result), *used.take_notices()):
+        print_message(sentence)
     return getattr(result, "exit_code", 0)
 
 
@@ -218,8 +218,9 @@ def complete(memory: HermesLite, line: str) -> list[str]:
     words = line.split()
     last = words.pop() if words and not line[-1].isspace() else ""
     if not words:
-        return [f"{name} " for name in sorted({*_commands(None), *_OWN}) if name.startswith(last)]
-    operation = _commands(words[0]).get(words[0])
+        names = sorted({*load_commands(None), *_OWN})
+        return [f"{name} " for name in names if name.startswith(last)]
+    operation = load_commands(words[0]).get(words[0])
     if operation is None:
         return []
     before = next((p for p in operation.params if words[-1] == f"--{_flag(p.name)}"

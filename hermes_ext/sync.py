@@ -72,9 +72,9 @@ from hermes_ext.sync_merge import DEVICE
 from hermes_ext.sync_own import Outbox
 from hermes_ext.sync_state import Book, new_device
 from hermes_ext.sync_take import Taker
-from hermes_lite import (ConfigError, HermesLite, NotFound, Operation, Param, Refused, UsageError,
-                         _Record, _visible, check_selectors, counted, fits, from_json, make_folder,
-                         take_over_edits)
+from hermes_lite import (ConfigError, HermesLite, NotFound, Operation, Param, Record, Refused,
+                         UsageError, check_selectors, counted, display_text, fits, from_json,
+                         make_folder, take_over_edits)
 
 __all__ = ["OPERATIONS", "Synced", "retire", "status", "sync"]
 
@@ -82,7 +82,7 @@ _CHUNK = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Synced(_Record):
+class Synced(Record):
     """What a run did; with `dry_run` nothing of it was done.
 
     `merged` are memories here that another device changed, `kept_both` texts that are kept
@@ -330,10 +330,10 @@ def _status_lines(row: Mapping[str, object]) -> Iterator[str]:
 
 def _show(result: object) -> Iterator[str]:
     if isinstance(result, dict):
-        yield from map(_visible, _status_lines(result))
+        yield from map(display_text, _status_lines(result))
         return
     for name, why in result.faults:
-        yield f"{_visible(name)}: {_visible(why)}"
+        yield f"{display_text(name)}: {display_text(why)}"
     for memory_id, copy in result.copies:
         yield f"{memory_id}: edited on two devices; the other text is kept as {copy}"
     yield (f"{result.sent} {'to send' if result.dry_run else 'sent'}, {result.received} received, "

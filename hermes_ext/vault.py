@@ -53,10 +53,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hermes_lite import (FileStore, HermesError, HermesLite, Memory, Operation, Param, Refused,
-                         StorageError, UsageError, _Record, _visible, from_json, is_safe_id,
-                         new_id, parse_time, read_markdown, replace, seal, to_json,
-                         to_markdown, write_atomic)
+from hermes_lite import (FileStore, HermesError, HermesLite, Memory, Operation, Param, Record,
+                         Refused, StorageError, UsageError, display_text, from_json, is_safe_id,
+                         new_id, parse_time, read_markdown, replace, seal, to_json, to_markdown,
+                         write_atomic)
 
 __all__ = ["Change", "OPERATIONS", "Synced", "sync", "take_over"]
 
@@ -67,7 +67,7 @@ _APART = ("vault", "init", "version", "doctor", "repair", "backup", "restore", "
 
 
 @dataclass(frozen=True, slots=True)
-class Change(_Record):
+class Change(Record):
     """What became of one file; `what` is a word of this module's first page, or `written`."""
     file: str
     what: str
@@ -76,7 +76,7 @@ class Change(_Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Synced(_Record):
+class Synced(Record):
     """What a look at the folder found; with `dry_run` nothing of it was done."""
     files: int
     changes: tuple[Change, ...] = ()
@@ -506,7 +506,7 @@ def _show_synced(result: Synced) -> Iterator[str]:
     for change in result.changes:
         detail = change.detail or ("--yes forgets its memory, --put-back writes it again"
                                    if change.what == "deleted" else "")
-        yield f"{change.what}  {_visible(change.file)}" + (f"  {detail}" if detail else "")
+        yield f"{change.what}  {display_text(change.file)}" + (f"  {detail}" if detail else "")
     verb = "to do" if result.dry_run else "done"
     yield f"{result.files} files, {len(result.changes)} {verb}"
 

@@ -46,8 +46,8 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from hermes_lite import (Draft, HermesLite, Hit, Hits, Memory, MissingPackage, Operation, Param,
-                         UsageError, _AGENT, _ROOM, _Record, _TAGS, check_selectors,
+from hermes_lite import (AGENT_PARAM, ROOM_PARAM, TAGS_PARAM, Draft, HermesLite, Hit, Hits, Memory,
+                         MissingPackage, Operation, Param, Record, UsageError, check_selectors,
                          differs_in_fact, parse_time, similarity)
 
 __all__ = ["Context", "OPERATIONS", "flags", "sanitised", "system", "weave"]
@@ -61,7 +61,7 @@ _LEAST = 40                                        # characters of a text that i
 
 
 @dataclass(frozen=True, slots=True)
-class Context(_Record):
+class Context(Record):
     """A block for a prompt. `size` counts all of `text` in `unit`, and is at most the budget.
 
     `used` are the ids in the text, in its order, `flagged` pairs ids with what is odd about
@@ -390,6 +390,7 @@ OPERATIONS = (
               "the tags, newest first", positional=True),
         Param("budget", int, "at most this many characters or tokens", BUDGET, least=1),
         Param("unit", str, "characters or tokens (needs tiktoken)", "characters"),
-        _ROOM, _TAGS, _AGENT, Param("now", str, "read \"two weeks ago\" from this day"),
+        ROOM_PARAM, TAGS_PARAM, AGENT_PARAM,
+        Param("now", str, "read \"two weeks ago\" from this day"),
         Param("top_k", int, "look at this many hits", TOP_K, least=1)), _show),
 )

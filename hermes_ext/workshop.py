@@ -257,7 +257,7 @@ def edit_entries(data: bytes, fix: Callable[[object], object | None],
         return data
     kept = [entry for entry in fixed if entry is not None]
     return core.to_json({**content, "memories": kept}) if isinstance(content, dict) else (
-        core._join_rows(map(core.to_json, kept)))
+        core.join_rows(map(core.to_json, kept)))
 
 
 def maybe_json(data: bytes) -> object:
@@ -273,9 +273,9 @@ def maybe_json(data: bytes) -> object:
 def keys_of(memory: HermesLite) -> list[bytes]:
     """Return every key that lies about, the one of today first; [] without any."""
     env, root = memory.config.env, memory.root
-    own = env("HERMES_MASTER_KEY").encode() or core._read_key(root / ".master_key")
+    own = env("HERMES_MASTER_KEY").encode() or core.read_key_file(root / ".master_key")
     return [own] * bool(own) + (env("HERMES_MASTER_KEY_OLD").encode() + b"\n"
-                                + core._read_key(root / ".master_key.old")).split()
+                                + core.read_key_file(root / ".master_key.old")).split()
 
 
 def is_behind(root: Path, keys: list[bytes]) -> bool:
@@ -318,9 +318,9 @@ class Scrubber:
     def entry(self, entry: object) -> object:
         """Redact the free fields of a record; new labels are added to `redacted`."""
         if not isinstance(entry, dict):
-            return core._deep(entry, self.text)
+            return core.redact_nested(entry, self.text)
         before, self.labels = self.labels, {}
-        free = core._deep({k: v for k, v in entry.items() if k not in _FIXED}, self.text)
+        free = core.redact_nested({k: v for k, v in entry.items() if k not in _FIXED}, self.text)
         fixed = {**{k: v for k, v in entry.items() if k in _FIXED}, **free}
         if fixed == entry:
             fixed = entry
@@ -341,7 +341,7 @@ class Scrubber:
         if is_records(name):
             return edit_entries(data, self.entry, self.text)
         if name.endswith(".json") and isinstance(content := maybe_json(data), dict):
-            fixed = core._deep(content, self.text)
+            fixed = core.redact_nested(content, self.text)
             return data if fixed == content else core.to_json(fixed)
         if _LOG.fullmatch(name):
             return b"".join(map(self._edit_line, data.splitlines(keepends=True)))
@@ -358,7 +358,7 @@ class Scrubber:
         content = maybe_json(line)
         if not isinstance(content, dict):
             return self._edit_text(line)
-        fixed = core._deep(content, self.text)
+        fixed = core.redact_nested(content, self.text)
         return line if fixed == content else core.to_json(fixed) + b"\n"
 
     def _edit_tombs(self, data: bytes) -> bytes:
@@ -375,7 +375,7 @@ class Scrubber:
 
 
 @dataclass(frozen=True, slots=True)
-class Done(core._Record):
+class Done(core.Record):
     """What a command did, or would do, in sentences; `left` are files it could not bring over."""
     did: tuple[str, ...]
     left: tuple[str, ...] = ()
