@@ -7192,7 +7192,7 @@ class FileStore:
             self.compact()
             self._purge_deleted()
 
-    def check_known(self, count: int | None = None) -> dict[str, int]:
+    def _known(self, count: int | None = None) -> dict[str, int]:
         """Return what is noted beside index.json, so that a loss is found."""
         return {"count": len(self._rows) if count is None else count,
                 "forgotten": len(self.tombstones.ids()), "loss": self.loss}
@@ -8376,6 +8376,9 @@ class HermesLite:
 
     Use it as a context manager, or call `close()`: it hands the search indexes to the next
     process (nothing acknowledged is ever lost without it). *systems* are Extensions.
+
+    For systems: `clock()` returns the present time; `lock` is re-entrant and guards the store and
+    its indexes against the other threads of this process.
     """
 
     def __init__(self, root: str | os.PathLike | None = None, *,
@@ -8386,7 +8389,7 @@ class HermesLite:
         self.root = find_root(root)
         self.config = config or load_config(self.root)
         check_rules(self._own_rules())
-        self._clock, self._mutex = clock, threading.RLock()
+        self.clock, self.lock = clock, threading.RLock()
         self.store = store if store is not None else make_store(
             self.root, self.config, clock=clock)
         self.notices = self.config.notices + self.store.notices
@@ -8420,9 +8423,9 @@ class HermesLite:
         is_behind = self._has_written or self._has_waited
         seconds = float(self.config["vectors"]["close_seconds"]) if is_behind else 0.0
         self._embedder.end(seconds)
-        with self._mutex:
+        with self.lock:
             self._write_touched(patience=1.0)
-            self._call("close")
+            self.notify_systems("close")
             self.store.close()
 
     # -- write --------------------------------------------------------------
@@ -8450,7 +8453,7 @@ class HermesLite:
                                      {} if meta is None else meta, deliberate, position,
                                      self._said_at(created_at)))
         draft = self._gated(draft)
-        with self._mutex, self.store.transaction():
+        with self.lock, self.store.transaction():
             warnings = self._ask_tombstones(draft)
             twin, conflicts = self._compare(draft)
             memory = self._settled(self._merged(twin, draft) if twin else self._fresh(draft),
@@ -8494,8 +8497,8 @@ class HermesLite:
         if created_at is None:
             return None
         moment = parse_time(created_at, zone=self.config.zone)
-        if moment is None or moment > self._clock():
-            raise UsageError(f"created_at is {self._quoted(created_at)}; give a time that is past,"
+        if moment is None or moment > self.clock():
+            raise UsageError(f"created_at is {self.quote(created_at)}; give a time that is past,"
                              " such as 2026-08-17T09:30:00+02:00")
         return iso(moment)
 
@@ -8503,16 +8506,16 @@ class HermesLite:
         """Check and redact every field that a caller can fill."""
         if not isinstance(raw.category, str) or (
                 raw.category not in self.config["category_mapping"]):
-            self.config.room_of(self._clean(raw.category))      # an error that shows no secret
+            self.config.room_of(self.redact_field(raw.category))  # an error that shows no secret
         if type(raw.importance) is not int or not 1 <= raw.importance <= 10:
-            raise UsageError(f"importance is {self._quoted(raw.importance)}; give a whole number "
+            raise UsageError(f"importance is {self.quote(raw.importance)}; give a whole number "
                              "from 1 to 10")
         if raw.expires_at is not None and (not isinstance(raw.expires_at, str)
                                            or parse_time(raw.expires_at) is None):
-            raise UsageError(f"expires_at is {self._quoted(raw.expires_at)}; give a time such as "
+            raise UsageError(f"expires_at is {self.quote(raw.expires_at)}; give a time such as "
                              "2026-12-31")
         if raw.position not in (None, "first", "last"):
-            raise UsageError(f"position is {self._quoted(raw.position)}; give first or last")
+            raise UsageError(f"position is {self.quote(raw.position)}; give first or last")
         if not isinstance(raw.meta, Mapping):
             raise UsageError(f"meta is of type {type(raw.meta).__name__}; give a mapping")
         if not _is_shallow(raw.meta):
@@ -8520,7 +8523,7 @@ class HermesLite:
         self._check_size(raw.content)
         self.check_content(raw)
         labels: dict[str, None] = {}
-        clean = functools.partial(self._clean, labels=labels)
+        clean = functools.partial(self.redact_field, labels=labels)
         draft = replace(raw, content=clean(raw.content.strip()),
                         meta=redact_nested(raw.meta, clean),
                         source=clean(raw.source) if raw.source else None,
@@ -8534,7 +8537,7 @@ class HermesLite:
         banned = tag_forms(self.config["security"]["tag_blacklist"])
         for tag in cut_tags(tags):
             if tag.endswith(banned) or tag.removesuffix("s").endswith(banned):
-                raise Refused(f"the tag {self._quoted(tag)} names a secret and is not stored; use "
+                raise Refused(f"the tag {self.quote(tag)} names a secret and is not stored; use "
                               "another tag, or change security.tag_blacklist", "tag_blacklist")
 
     def admit(self, record: Memory, *, replacing: bool = False) -> Remembered:
@@ -8545,14 +8548,14 @@ class HermesLite:
         *replacing* is a person's edit: it takes the place of the memory with its id as it is.
         """
         _check_record(record)
-        record = self._cleaned(record)
+        record = self.redact_record(record)
         draft = self._gated(Draft(
             record.content, record.category, record.importance, record.execution_verified,
             record.source, record.redacted, record.tags, record.agent, record.expires_at,
             record.meta, deliberate=replacing, created_at=record.created_at))
         record = replace(record, content=draft.content, importance=draft.importance,
                          redacted=draft.redacted, tags=draft.tags, meta=draft.meta)
-        with self._mutex, self.store.transaction():
+        with self.lock, self.store.transaction():
             old = self.store.get(record.id)
             if not replacing and old is None and self.store.is_taken(record.id):
                 raise Refused("a memory of this id was removed and is not taken up again",
@@ -8573,13 +8576,17 @@ class HermesLite:
         warnings += self._after_write([kept]) if alone and changed else ()
         return Remembered(kept.id, twin is None, kept.room, draft.redacted, conflicts, warnings)
 
-    def _cleaned(self, record: Memory, *, filtered: bool = True) -> Memory:
-        """Redact every field of a record, hold category and room against config.yaml."""
+    def redact_record(self, record: Memory, *, filtered: bool = True) -> Memory:
+        """Redact every field of a record; a category or room that config.yaml lacks is mapped.
+
+        Refused where the text is too long, a tag names a secret or, if *filtered*, a content
+        filter blocks the record.
+        """
         self._check_size(record.content)
         if filtered:
             self.check_content(record)
         labels: dict[str, None] = {}
-        clean = functools.partial(self._clean, labels=labels)
+        clean = functools.partial(self.redact_field, labels=labels)
         row = {name: clean(value) if isinstance(value, str) else redact_nested(value, clean)
                for name, value in replace(record, id="", extra={}).entry().items()}
         row["tags"] = tag_forms([*row.get("tags", ()), *self._filter_tags(record.content)])
@@ -8592,15 +8599,15 @@ class HermesLite:
         return replace(Memory.from_entry({
             **redact_nested(record.extra, clean), **row, "id": "new",
             "content": row["content"].strip(), "redacted": [*_union(row["redacted"], labels)],
-            "created_at": row["created_at"] or iso(self._clock())}), id=record.id)
+            "created_at": row["created_at"] or iso(self.clock())}), id=record.id)
 
     def _own_id(self, wanted: str) -> str:
         """Return *wanted* when no disk and no reader can take it for another, else a new id."""
-        if (is_safe_id(wanted) and wanted == wanted.lower() == self._clean(wanted)
+        if (is_safe_id(wanted) and wanted == wanted.lower() == self.redact_field(wanted)
                 and not re.match(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|$)|.*\.$", wanted)
                 and not self.store.is_taken(wanted)):
             return wanted
-        return new_id(self._clock(), self.store.is_taken)
+        return new_id(self.clock(), self.store.is_taken)
 
     def _check_size(self, text: str) -> None:
         if not isinstance(text, str):
@@ -8612,7 +8619,7 @@ class HermesLite:
             raise Refused(f"the text has {len(text):,} characters and {most:,} are allowed; "
                           "split it, digest it, or raise storage.max_text_chars", "too_long")
 
-    def _clean(self, text: str, *, labels: dict[str, None] | None = None) -> str:
+    def redact_field(self, text: str, *, labels: dict[str, None] | None = None) -> str:
         """Redact one field; half characters and NUL become U+FFFD, so that any file holds it."""
         text = re.sub("[\0\ud800-\udfff]", "\ufffd", str(text))
         clean, found = self.redact(text)
@@ -8620,9 +8627,9 @@ class HermesLite:
             labels.update(dict.fromkeys(found))
         return clean
 
-    def _quoted(self, value: object) -> str:
+    def quote(self, value: object) -> str:
         """Return what a caller gave as an error may show it: redacted, short, in quotes."""
-        return repr(self._clean(str(value)[:1000])[:80])
+        return repr(self.redact_field(str(value)[:1000])[:80])
 
     def _own_rules(self) -> tuple[str, ...]:
         patterns = self.config["security"]["redact_patterns"]
@@ -8680,7 +8687,7 @@ class HermesLite:
         """
         _check_record(memory)
         labels: dict[str, None] = {}
-        clean = functools.partial(self._clean, labels=labels)
+        clean = functools.partial(self.redact_field, labels=labels)
         content = clean(memory.content)
         source = clean(memory.source) if memory.source else memory.source
         meta = redact_nested(memory.meta, clean)
@@ -8727,7 +8734,7 @@ class HermesLite:
             if other is None or twin and memory_id == twin.id:
                 continue
             if found := _conflict(draft.content, other):
-                conflicts.append(Conflict(memory_id, *found, self._clean(other)))
+                conflicts.append(Conflict(memory_id, *found, self.redact_field(other)))
         return twin, tuple(conflicts)
 
     def _twin(self, draft: Draft) -> Memory | None:
@@ -8736,16 +8743,16 @@ class HermesLite:
             one := self.store.get(memory_id)) and is_same_agent(one.agent, draft.agent))
         if twin_id:
             return self.store.get(twin_id)
-        found = (system.restates(draft) for system in self._with("restates"))
+        found = (system.restates(draft) for system in self.systems_with("restates"))
         return next(filter(None, map(self.store.get, filter(None, found))), None)
 
     def _settled(self, memory: Memory, old: Memory | None, draft: Draft) -> Memory:
         """Let every system change what is about to be stored; its meta is redacted again."""
         before = memory
-        for system in self._with("storing"):
+        for system in self.systems_with("storing"):
             memory = system.storing(memory, old, draft) or memory
         return memory if memory.meta == before.meta else replace(
-            memory, meta=redact_nested(memory.meta, self._clean))
+            memory, meta=redact_nested(memory.meta, self.redact_field))
 
     def _merged(self, twin: Memory, draft: Draft) -> Memory:
         """Return the older memory with what the newer text adds; a category beats general."""
@@ -8759,7 +8766,7 @@ class HermesLite:
             tags=_union(tag_forms(twin.tags), draft.tags))
 
     def _fresh(self, draft: Draft) -> Memory:
-        now = self._clock()
+        now = self.clock()
         meta = {**draft.meta, "stored_at": iso(now)} if draft.created_at else draft.meta
         return Memory(
             id=new_id(now, self.store.is_taken), content=draft.content, category=draft.category,
@@ -8778,7 +8785,7 @@ class HermesLite:
             self._embedder.wake()
         warnings = self.take_notices()
         for memory in memories:
-            warnings += self._call("after_remember", memory)
+            warnings += self.notify_systems("after_remember", memory)
         return tuple(warnings)
 
     @contextlib.contextmanager
@@ -8788,7 +8795,7 @@ class HermesLite:
         It holds the store's lock, so a recall in it asks no remote service. A digest by a chat
         model does: call it before.
         """
-        with self._mutex, self.store.transaction():
+        with self.lock, self.store.transaction():
             outer, self._batch = self._batch, []
             try:
                 yield self
@@ -8797,8 +8804,7 @@ class HermesLite:
                 self._batch = outer
         if outer is None:
             for warning in self._after_write(written):
-                self._said.discard(warning)        # it comes out with the next notices
-                self.notices.append(warning)
+                self.repeat_notice(warning)
         else:
             outer += written
 
@@ -8825,7 +8831,7 @@ class HermesLite:
         span = self._span(query, now)
         degraded: list[str] = []
         vectorizer, vector = self._query_vector(query, degraded)
-        with self._mutex:
+        with self.lock:
             self.store.refresh()
             degraded += self._waiting()
             ranking = self._ranking(query, vectorizer, max(_ARM_DEPTH, k),
@@ -8846,14 +8852,14 @@ class HermesLite:
     def _ranking(self, query: str, vectorizer: Vectorizer, depth: int,
                  accept: Callable[[str], bool] | None) -> Ranking:
         return Ranking(self.store, self.config["retrieval"], query, vectorizer=vectorizer,
-                       depth=depth, accept=accept, now=self._clock())
+                       depth=depth, accept=accept, now=self.clock())
 
     def _recall_tagged(self, tags: Sequence[str], room: str | None, agent: str | None,
                        k: int) -> Hits:
-        with self._mutex:
+        with self.lock:
             self.store.refresh()
             accept, most = self._filter(room, (), agent), k
-            if self._with("weigh"):                # a system may bring others to the front
+            if self.systems_with("weigh"):         # a system may bring others to the front
                 most = max(2 * k, _RERANK_DEPTH)
             ids = self.store.tagged(tags) if accept else self.store.tagged(tags, most)
             found = [(i, 0.0) for i in islice(filter(accept, ids), most)]
@@ -8865,7 +8871,7 @@ class HermesLite:
 
     def _weighed(self, query: str, hits: builtins.list[Hit],
                  degraded: builtins.list[str]) -> builtins.list[Hit]:
-        for system in self._with("weigh"):
+        for system in self.systems_with("weigh"):
             try:
                 hits = list(system.weigh(hits, query))
             except Exception as problem:           # foreign code may raise anything
@@ -8874,13 +8880,13 @@ class HermesLite:
 
     def _span(self, query: str, now: str | datetime | None) -> tuple | None:
         zone = self.config.zone
-        moment = self._clock() if now is None else parse_time(now, zone=zone)
+        moment = self.clock() if now is None else parse_time(now, zone=zone)
         with contextlib.suppress(ValueError):      # the days of a time with a zone begin in it
             zone = _parse_iso(str(now)).tzinfo or zone
         with contextlib.suppress(OverflowError):
             moment = moment.astimezone(zone) if moment else None
         if moment is None:
-            raise UsageError(f"now is {self._quoted(now)}; give a time such as 2026-08-17")
+            raise UsageError(f"now is {self.quote(now)}; give a time such as 2026-08-17")
         return span_of(query, moment) if self.config["retrieval"]["dates"] else None
 
     def vsearch(self, query: str, *, top_k: int | None = None) -> Hits:
@@ -8888,7 +8894,7 @@ class HermesLite:
         query, k = self._check_query(query, top_k)
         degraded: list[str] = []
         vectorizer, vector = self._query_vector(query, degraded)
-        with self._mutex:
+        with self.lock:
             self.store.refresh()
             degraded += self._waiting()
             ranking = self._ranking(query, vectorizer, k, None)
@@ -8903,12 +8909,12 @@ class HermesLite:
             raise UsageError("there is no query; give at least one word, or --tags")
         k = self.config["retrieval"]["default_top_k"] if top_k is None else top_k
         if type(k) is not int or k < 1:
-            raise UsageError(f"top_k is {self._quoted(k)}; give a whole number from 1 up")
+            raise UsageError(f"top_k is {self.quote(k)}; give a whole number from 1 up")
         return query[:_QUERY_CHARS], min(k, 1_000_000)
 
     def today(self) -> datetime:
         """Return the beginning of this day in the user's time zone (timezone.name, TZ)."""
-        return self._clock().astimezone(self.config.zone).replace(
+        return self.clock().astimezone(self.config.zone).replace(
             hour=0, minute=0, second=0, microsecond=0)
 
     def moment(self, text: str | None, name: str = "since", *,
@@ -8920,15 +8926,15 @@ class HermesLite:
         """
         if text is not None and (span := re.fullmatch(r"(\d{1,5})([hdw])", str(text).strip())):
             unit = {"h": "hours", "d": "days", "w": "weeks"}[span[2]]
-            return self._clock() - timedelta(**{unit: int(span[1])})
+            return self.clock() - timedelta(**{unit: int(span[1])})
         moment = (end_of if end else parse_time)(text, zone=self.config.zone)
         if text is not None and moment is None:
-            raise UsageError(f"{name} is {self._quoted(text)}; give a date such as 2026-08-17, or "
+            raise UsageError(f"{name} is {self.quote(text)}; give a date such as 2026-08-17, or "
                              "a span such as 12h, 1d or 2w")
         return moment
 
     def _room(self, room: str | None) -> str | None:
-        return None if room is None else self.config.check_room(self._clean(room))
+        return None if room is None else self.config.check_room(self.redact_field(room))
 
     def _filter(self, room: str | None, tags: Sequence[str],
                 agent: str | None) -> IdFilter | None:
@@ -8956,7 +8962,7 @@ class HermesLite:
               degraded: builtins.list[str]) -> dict[str, builtins.list[tuple[str, float]]]:
         """Ask the keyword index and every system's arm; one that fails is named, not fatal."""
         arms = {"keywords": self.store.search_words(query, depth, accept=accept)}
-        for system in self._with("arm"):
+        for system in self.systems_with("arm"):
             try:
                 arms[system.name] = [(i, 0.0) for i in system.arm(query)
                                      if self.store.get(i) and (accept is None or accept(i))]
@@ -8987,7 +8993,7 @@ class HermesLite:
         """Count the accesses without making the reader wait for a writer or a disk."""
         hits = self._outgoing_hits(hits)
         self.tell("recall", [hit.id for hit in hits], query=query)
-        with self._mutex:
+        with self.lock:
             self._touched += [hit.id for hit in hits]
             self._write_touched()
             return Hits(hits, degraded + self.take_notices())
@@ -9001,7 +9007,7 @@ class HermesLite:
             return
         try:
             with self.store.transaction(patience=patience):
-                self.store.touch(self._touched, self._clock())
+                self.store.touch(self._touched, self.clock())
             self._touched = []
         except (Locked, StorageError, ConfigError):
             del self._touched[:-1000]              # a read must not fail because of this
@@ -9053,7 +9059,7 @@ class HermesLite:
         at it already, nothing is done.
         """
         if type(seconds) not in (int, float) or not seconds >= 0:
-            raise UsageError(f"seconds is {self._quoted(seconds)}; give a number from 0 up")
+            raise UsageError(f"seconds is {self.quote(seconds)}; give a number from 0 up")
         seconds = min(seconds, threading.TIMEOUT_MAX)
         self._embedder.end(0.0)
         return self._embed(lambda: False, seconds, self.store.progress)
@@ -9073,7 +9079,7 @@ class HermesLite:
                 vectors, before = self._embedded(texts, degraded), texts
                 if vectors is None:
                     break
-                with self._mutex:
+                with self.lock:
                     self.store.refresh()
                     same = {i: v for i, v in vectors.items()
                             if (kept := self.store.get(i)) and kept.content == texts[i]}
@@ -9085,7 +9091,7 @@ class HermesLite:
 
     def _unembedded(self) -> tuple[dict[str, str], int]:
         """Return the next texts without a vector, oldest first, and how many there are."""
-        with self._mutex:
+        with self.lock:
             self.store.refresh()
             missing = self.store.missing_vectors(self.vectorizer)
             batch = islice(missing, getattr(self.vectorizer, "batch", 32))
@@ -9143,24 +9149,25 @@ class HermesLite:
 
     def get(self, memory_id: str) -> Memory:
         """Return one memory; NotFound when there is none of that id."""
-        memory = self._get(memory_id)
+        memory = self.lookup(memory_id)
         self.tell("show", [memory.id])
         return self.outgoing(memory)
 
-    def _get(self, memory_id: str) -> Memory:
-        with self._mutex:
+    def lookup(self, memory_id: str) -> Memory:
+        """Return the stored memory of this id as it is, unseen by the observers; or NotFound."""
+        with self.lock:
             self.store.refresh()
             is_name = isinstance(memory_id, str) and is_safe_id(memory_id)
             memory = self.store.get(memory_id) if is_name else None
         if memory is None:
-            raise NotFound(f"no memory has the id {self._quoted(memory_id)}; "
+            raise NotFound(f"no memory has the id {self.quote(memory_id)}; "
                            "`list` shows the ids there are")
         return memory
 
     def verify(self, memory_id: str) -> Memory:
         """Mark a memory as confirmed by an execution; it no longer expires after 7 days."""
-        with self._mutex, self.store.transaction():
-            memory = replace(self._get(memory_id), execution_verified=True)
+        with self.lock, self.store.transaction():
+            memory = replace(self.lookup(memory_id), execution_verified=True)
             self.store.put(memory)
         self.tell("verify", [memory_id])
         return memory
@@ -9171,12 +9178,12 @@ class HermesLite:
         What stays is a keyed hash of its text. Older backups are named in the result.
         """
         check_selectors(id=memory_id)
-        with self._mutex, self.store.transaction():
-            memory, why = self._get(memory_id), self._clean(why)
+        with self.lock, self.store.transaction():
+            memory, why = self.lookup(memory_id), self.redact_field(why)
             self.store.remove(memory_id, why=why, also=other_wordings(memory.content))
         self.tell("forget", [memory_id], why=why)
-        warnings = self._call("after_forget", memory, why)
-        with self._mutex:                          # a system may have taken it out of its files
+        warnings = self.notify_systems("after_forget", memory, why)
+        with self.lock:                            # a system may have taken it out of its files
             backups = self.store.holding(memory_id)
         return Forgotten(memory_id, tuple(backups), tuple([*warnings, *self.take_notices()]))
 
@@ -9192,12 +9199,12 @@ class HermesLite:
         """
         room = self._room(room)
         if dry_run:
-            with self._mutex:
+            with self.lock:
                 self.store.refresh()
                 plan = self._plan(room)
                 self._announce(plan, room)
                 return plan
-        with self._mutex, self.store.transaction():
+        with self.lock, self.store.transaction():
             plan = self._plan(room)
             if not all_of_them:
                 self._check_share(plan, room)
@@ -9206,7 +9213,7 @@ class HermesLite:
             for row in plan.expired:
                 self.store.remove(row.id, why=f"pruned: {row.reason}")
         for memory in gone:
-            self.notices += self._call("after_forget", memory, "pruned")
+            self.notices += self.notify_systems("after_forget", memory, "pruned")
         self.tell("prune", [row.id for row in plan.expired])
         return replace(plan, archive=archive, dry_run=False)
 
@@ -9237,7 +9244,7 @@ class HermesLite:
                           "look at them with --dry-run, or add --all-of-them", "takes_most")
 
     def _plan(self, room: str | None) -> Pruned:
-        now, expired, unknown = self._clock(), [], []
+        now, expired, unknown = self.clock(), [], []
         today, waiting = self.today(), set(self._touched)
         for memory in self.store:
             if room is not None and memory.room != room:
@@ -9250,7 +9257,7 @@ class HermesLite:
             if memory.id in waiting or read is not None and read >= today:
                 continue                           # it was recalled today
             if reason := self._expiry(memory, now):
-                expired.append(Expired(memory.id, reason, self._clean(memory.content)))
+                expired.append(Expired(memory.id, reason, self.redact_field(memory.content)))
         reasons = dict(sorted(Counter(row.reason for row in expired).items()))
         return Pruned(tuple(expired), reasons, tuple(unknown), dry_run=True)
 
@@ -9274,7 +9281,7 @@ class HermesLite:
                     f"{rules['low_frequency_days']} days")
         if age > limit:
             return f"older than the {limit} days of its room"
-        for system in self._with("expired"):
+        for system in self.systems_with("expired"):
             try:
                 if why := system.expired(memory, now):
                     return str(why)
@@ -9284,7 +9291,7 @@ class HermesLite:
 
     def _archive(self, plan: Pruned) -> str:
         """Write what is about to go to backups/; return the file's name in the root."""
-        now = self._clock()
+        now = self.clock()
         entries = [self.store.get(row.id).entry() for row in plan.expired]
         name = f"backups/prune_{now.astimezone(timezone.utc):%Y%m%d_%H%M%S}"
         for number in itertools.count(1):
@@ -9298,23 +9305,23 @@ class HermesLite:
              since: str | None = None, unverified: bool = False, tags: Iterable[str] = (),
              agent: str | None = None, limit: int | None = None) -> builtins.list[Memory]:
         """Return memories, newest first, that pass every filter given."""
-        rows = self._passing(room=room, category=category, since=since, unverified=unverified,
+        rows = self.matching(room=room, category=category, since=since, unverified=unverified,
                              tags=tags, agent=agent, limit=limit)
         self.tell("list", [memory.id for memory in rows])
         return rows
 
-    def _passing(self, *, room: str | None = None, category: str | None = None,
+    def matching(self, *, room: str | None = None, category: str | None = None,
                  since: str | None = None, unverified: bool = False, tags: Iterable[str] = (),
                  agent: str | None = None, limit: int | None = None) -> builtins.list[Memory]:
-        """`list` for commands that tell the observers by their own name."""
+        """Return what `list` does, without an event: for commands that emit one of their own."""
         wanted = tag_forms(tags)
         room = self._room(room)
         if category is not None:
-            self.config.room_of(self._clean(category))
+            self.config.room_of(self.redact_field(category))
         if limit is not None and (type(limit) is not int or limit < 1):
-            raise UsageError(f"limit is {self._quoted(limit)}; give a whole number from 1 up")
+            raise UsageError(f"limit is {self.quote(limit)}; give a whole number from 1 up")
         start = self.moment(since, "since")
-        with self._mutex:
+        with self.lock:
             self.store.refresh()
             rows = filter(None, map(self.store.get, self.store.tagged(wanted))) if (
                 wanted) else self.store
@@ -9329,7 +9336,7 @@ class HermesLite:
 
     def rooms(self) -> builtins.list[Room]:
         """Return every room with its retention and the number of memories in it."""
-        with self._mutex:
+        with self.lock:
             self.store.refresh()
             counts = Counter(memory.room for memory in self.store)
         categories: dict[str, builtins.list[str]] = {}
@@ -9343,7 +9350,7 @@ class HermesLite:
 
     def stats(self) -> dict[str, object]:
         """Count what is stored: memories, rooms, verified, hot, mean importance, bytes."""
-        with self._mutex:
+        with self.lock:
             self.store.refresh()
             memories = list(self.store)
         hot = sum(m.access_count >= self.config["retrieval"]["hot_threshold"] for m in memories)
@@ -9359,11 +9366,11 @@ class HermesLite:
               rebuild: bool = False) -> builtins.list[dict[str, object]]:
         """Return the most mentioned entities, or the memories that mention *entity*."""
         if type(top) is not int or top < 1:
-            raise UsageError(f"top is {self._quoted(top)}; give a whole number from 1 up")
+            raise UsageError(f"top is {self.quote(top)}; give a whole number from 1 up")
         if entity is not None:
             _check_text(entity)
             entity = entity.encode("utf-8", "replace").decode()
-        with self._mutex, (self.store.transaction() if rebuild else contextlib.nullcontext()):
+        with self.lock, (self.store.transaction() if rebuild else contextlib.nullcontext()):
             self.store.refresh()
             graph = self.store.graph(rebuild=rebuild)
             if entity is None:
@@ -9371,15 +9378,15 @@ class HermesLite:
                         for name, kind, count in graph.top(top)]
             found = [self.store.get(memory_id) for memory_id in graph.memories(entity)]
         if not found:
-            raise NotFound(f"no memory mentions {self._quoted(entity)}; `graph` lists "
+            raise NotFound(f"no memory mentions {self.quote(entity)}; `graph` lists "
                            "the entities there are")
         self.tell("graph", [memory.id for memory in found[:top]], query=entity)
-        return [{"id": m.id, "content": self._clean(m.content)} for m in found[:top]]
+        return [{"id": m.id, "content": self.redact_field(m.content)} for m in found[:top]]
 
     def vectors(self) -> dict[str, object]:
         """Return the state of the vector backend, the circuit breaker and the reranker."""
         backend = self.vectorizer
-        with self._mutex:
+        with self.lock:
             self.store.refresh()
             missing = len(self.store.missing_vectors(backend))
         reranker = self._get_reranker()
@@ -9406,7 +9413,7 @@ class HermesLite:
             raise UsageError("there is no text to digest; give at least one sentence")
         most = self.config["digest"]["max_facts"] if max_facts is None else max_facts
         if type(most) is not int or most < 1:
-            raise UsageError(f"max_facts is {self._quoted(most)}; give a whole number from 1 up")
+            raise UsageError(f"max_facts is {self.quote(most)}; give a whole number from 1 up")
         found = self._digested(text, min(most, 1_000_000))
         return self.keep_facts(found, verified=verified, source=source, agent=agent) if (
             apply) else found
@@ -9417,8 +9424,8 @@ class HermesLite:
         facts: dict[str, Fact] = {}
         degraded, usage, done = None, None, 0
         for piece in digest_pieces(text, getattr(digester, "piece_chars", _PIECE_CHARS)):
-            for fact in digester.digest(self._clean(piece), max_facts=most + 1 - len(facts)):
-                clean = replace(fact, content=self._clean(fact.content))
+            for fact in digester.digest(self.redact_field(piece), max_facts=most + 1 - len(facts)):
+                clean = replace(fact, content=self.redact_field(fact.content))
                 facts.setdefault(normalise(clean.content), clean)
             degraded = degraded or getattr(digester, "degraded", None)
             usage = add_usage(usage, getattr(digester, "last_usage", None))
@@ -9530,22 +9537,29 @@ class HermesLite:
         surface, doer, told = _ACTING.get()
         if told is not None:
             told.append(what)
-        if self._with("observe"):
-            self.notices += self._call("observe", Event(what, tuple(ids), surface, doer or agent,
-                                                        query, why))
+        if self.systems_with("observe"):
+            event = Event(what, tuple(ids), surface, doer or agent, query, why)
+            self.notices += self.notify_systems("observe", event)
 
-    def _with(self, method: str) -> builtins.list[Any]:
+    def systems_with(self, method: str) -> builtins.list[Any]:
+        """Return the systems that have this method of `Extension`, in their order."""
         return [system for system in self.systems if hasattr(system, method)]
 
-    def _call(self, method: str, *arguments: object) -> builtins.list[str]:
-        """Tell every system; a failure becomes a warning and undoes nothing."""
+    def notify_systems(self, method: str, *arguments: object) -> builtins.list[str]:
+        """Call this method of every system that has it; return each failure as a warning."""
         warnings = []
-        for system in self._with(method):
+        for system in self.systems_with(method):
             try:
                 getattr(system, method)(*arguments)
             except Exception as problem:           # foreign code may raise anything
-                warnings.append(f"{system.name}.{method} failed: {self._clean(str(problem))}")
+                reason = self.redact_field(str(problem))
+                warnings.append(f"{system.name}.{method} failed: {reason}")
         return warnings
+
+    def repeat_notice(self, text: str) -> None:
+        """Put *text* among the next notices, also where it was taken before."""
+        self._said.discard(text)
+        self.notices.append(text)
 
     def take_notices(self) -> builtins.list[str]:
         """Return the store's notices since the last call, each once."""
@@ -9557,7 +9571,7 @@ class HermesLite:
     def operations(self) -> dict[str, Operation]:
         """Return every operation by name: the core's and those of the active systems."""
         found = {operation.name: operation for operation in OPERATIONS}
-        for system in self._with("operations"):
+        for system in self.systems_with("operations"):
             found.update((operation.name, operation) for operation in system.operations())
         return found
 
@@ -9808,7 +9822,7 @@ class _Embedder:
     def wake(self) -> None:
         """See to it that the thread runs; the quiet counts from here."""
         self._called = time.monotonic()
-        with self._memory._mutex:
+        with self._memory.lock:
             if self._thread is None or not self._thread.is_alive():
                 _living().add(self._memory)
                 self._stop.clear()
@@ -9873,11 +9887,11 @@ def _living() -> Any:
     def before() -> None:
         held[:] = living
         for each in held:
-            each._mutex.acquire()
+            each.lock.acquire()
 
     def after() -> None:
         while held:
-            held.pop()._mutex.release()
+            held.pop().lock.release()
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=before, after_in_parent=after, after_in_child=after)
     atexit.register(lambda: [each._embedder.end() for each in list(living)])
@@ -10117,7 +10131,7 @@ def _list(memory: HermesLite, *, all_tags: bool, limit: int | None,
 
 def _show(memory: HermesLite, *, id: str) -> Memory:
     found = memory.get(id)
-    for system in memory._with("describe"):
+    for system in memory.systems_with("describe"):
         found = system.describe(found)
     return found
 

@@ -143,7 +143,7 @@ def work_prunable(memory: hermes.HermesLite, source: random.Random, count: int) 
 
 def work_prune(memory: hermes.HermesLite, source: random.Random, count: int) -> None:
     """Prune as if it were nine days later."""
-    memory._clock = lambda: hermes.utc_now() + timedelta(days=9)
+    memory.clock = lambda: hermes.utc_now() + timedelta(days=9)
     for _ in range(count):
         for row in memory.prune(all_of_them=True).expired:
             say(op="forgot", id=row.id)

@@ -182,7 +182,7 @@ def append(memory: HermesLite, file: str, row: Memory, *, cause: str,
             return
         if path.suffix.lower() == ".ics":
             write_atomic(path, _calendar(old, event(row, cause=cause, dates=dates,
-                                                    now=memory._clock().astimezone(
+                                                    now=memory.clock().astimezone(
                                                         memory.config.zone)), path))
         else:
             made = parse_time(row.created_at)

@@ -409,7 +409,7 @@ class Anchors:
             self._seen = {}
             return made
         values, before = self.values(old), parse_time(old.created_at)
-        when = draft.created_at or iso(self.memory._clock())
+        when = draft.created_at or iso(self.memory.clock())
         age = parse_time(when) - before if before and parse_time(when) else timedelta(0)
         if not values or age < timedelta(0):
             return memory
@@ -619,7 +619,7 @@ def anchors(memory: HermesLite, value: str | None = None, *,
         form(value) for form in (_plain, str.upper, str.lower)}
     rows: dict[tuple[str, ...], dict[str, object]] = {}
     told: dict[str, None] = {}
-    for one in reversed(memory._passing()):
+    for one in reversed(memory.matching()):
         for (kind, held), more in own.values(one).items():
             if type not in (None, kind) or wanted is not None and held not in wanted:
                 continue
@@ -631,7 +631,7 @@ def anchors(memory: HermesLite, value: str | None = None, *,
                 row = rows.setdefault((kind, held), {"type": kind, "value": held, "memories": 0})
                 row.update(more, memories=row["memories"] + 1)
     if not rows and type not in (None, *TYPES, *own.patterns.values()):
-        raise UsageError(f"there is no type {memory._quoted(type)}; use one of: "
+        raise UsageError(f"there is no type {memory.quote(type)}; use one of: "
                          f"{', '.join((*TYPES, *own.patterns.values()))}")
     memory.tell("anchors", told)
     return sorted(rows.values(), key=lambda row: (-row.get("memories", 0), row["type"],

@@ -96,7 +96,7 @@ class Audit:
             self.key("audit query"), event.query.encode("utf-8", "replace"))
         agent = event.agent and self.memory.redact(event.agent)[0][:100]
         self._append(self._harmless({
-            "at": iso(self.memory._clock()), "surface": event.surface, "agent": agent,
+            "at": iso(self.memory.clock()), "surface": event.surface, "agent": agent,
             "what": event.what, "ids": event.ids[:_IDS], "count": len(event.ids),
             "query": query, "why": why}), durable=event.what not in _READS)
 

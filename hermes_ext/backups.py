@@ -514,7 +514,8 @@ def _merge_tombs(memory: HermesLite, held: _Held, wanted: Mapping[str, Memory]) 
     key = key if tombs else held.tomb_key
     living = {core.tomb_mark(key, m.content) for m in (*store, *wanted.values())}
     ids = {*store.ids(), *wanted}
-    fresh = {mark: {**tomb, "why": memory._clean(tomb["why"])} for mark, tomb in held.tombs.items()
+    fresh = {mark: {**tomb, "why": memory.redact_field(tomb["why"])}
+             for mark, tomb in held.tombs.items()
              if mark not in tombs and mark not in living and tomb["id"] not in ids}
     store.set_tombs(key, {**fresh, **tombs})
 

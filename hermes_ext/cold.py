@@ -114,8 +114,7 @@ class Cold:
             return list(hits)
         said = (f"cold storage holds {len(found)} that match; `archive --thaw QUERY` brings them "
                 "back")
-        self.memory._said.discard(said)            # it is news of this answer, each time
-        self.memory.notices.append(said)
+        self.memory.repeat_notice(said)
         return [replace(hit, why={**hit.why, "cold": found[0]}) if 2 * own <= found[0] else hit
                 for hit, own in zip(hits, held)]
 
@@ -214,7 +213,7 @@ def freeze(memory: HermesLite, *, below: float = _BELOW, older_than: float = _DA
         ids = set(done.ids)                        # a kill may have left some of them there
         warnings = cold.files.rewrite(
             lambda each: None if each.id in ids else each, cold.files.names_of(ids),
-            add=[(stamp_of(memory._clock()), chosen)], place=place)
+            add=[(stamp_of(memory.clock()), chosen)], place=place)
         for each in chosen:
             memory.store.remove(each.id, why=None)
     memory.tell("archive", done.ids, why="moved to cold storage")
@@ -231,7 +230,7 @@ def _full_place(memory: HermesLite, place: str) -> str:
 
 def _chosen(memory: HermesLite, below: float, older_than: float,
             idle: bool) -> Iterator[Memory]:
-    now = memory._clock()
+    now = memory.clock()
     critical = memory.config["pruning"]["critical_importance"]
     score = core.score_of
     for each in memory.systems:
@@ -276,7 +275,7 @@ def forget(memory: HermesLite, what: str, *, why: str = "forgotten") -> Moved:
     with _held(memory) as cold:
         files = cold.files
         if what not in files.memories:
-            raise NotFound(f"no cold memory has the id {memory._quoted(what)}; `archive --thaw "
+            raise NotFound(f"no cold memory has the id {memory.quote(what)}; `archive --thaw "
                            "QUERY --dry-run` shows ids")
         found, left = files.find([what])
         if left:
@@ -284,7 +283,7 @@ def forget(memory: HermesLite, what: str, *, why: str = "forgotten") -> Moved:
         with memory.store.transaction():
             for each in found:
                 if memory.store.get(each.id) is None:
-                    memory.store.put(memory._cleaned(each, filtered=False))
+                    memory.store.put(memory.redact_record(each, filtered=False))
         for each in found:
             memory.forget(each.id, why=why)
         warnings = files.drop([what])
@@ -310,7 +309,7 @@ def _wanted(cold: Cold, what: str | None) -> Iterable[str]:
         return list(cold.memories)
     found = [what] if what in cold.memories else cold.matches(what)
     if not found:
-        raise NotFound(f"cold storage holds nothing that matches {cold.memory._quoted(what)}")
+        raise NotFound(f"cold storage holds nothing that matches {cold.memory.quote(what)}")
     return found
 
 
@@ -333,7 +332,7 @@ def _put(memory: HermesLite, cold: Memory, *, moved: str) -> bool:
     The name of its file, *moved*, tells since when it is cold: what was forgotten before that
     was another agent's memory in the same words.
     """
-    store, record = memory.store, memory._cleaned(cold)
+    store, record = memory.store, memory.redact_record(cold)
     if store.get(record.id) is not None:           # a kill has left it in both places
         return True
     tomb = store.forgotten(record.content)

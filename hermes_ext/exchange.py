@@ -115,7 +115,7 @@ def export(memory: HermesLite, file: str | os.PathLike | None = None, *,
                       "another place", "inside_root")
     name = format or (target and _SUFFIXES.get(target.suffix.lower())) or (
         "markdown" if target and target.is_dir() else "json")
-    chosen = {row.id for row in memory._passing(room=room, category=category, since=since,
+    chosen = {row.id for row in memory.matching(room=room, category=category, since=since,
                                                 tags=tags or (), agent=agent)}
     rows = [memory.outgoing(row) for row in memory.store if row.id in chosen]
     warnings = ("the store is encrypted, this export is plain text",) if (

@@ -172,7 +172,7 @@ def forget(memory: HermesLite, *, id: str | None = None, room: str | None = None
                          "--source, --since or --until")
     if id and store.get(id) is None and id in ColdFiles(store).memories:
         raise NotFound(f"{id} is in cold storage; run `archive --forget {id}`")
-    why = memory._clean(reason) if reason else "forgotten"
+    why = memory.redact_field(reason) if reason else "forgotten"
     if not (id or yes):
         chosen = _select(memory, **filters)
         return Selection(tuple(m.id for m in chosen), tuple(m.content for m in chosen),
@@ -187,7 +187,7 @@ def forget(memory: HermesLite, *, id: str | None = None, room: str | None = None
             store.remove(each.id, why=why, also=other_wordings(each.content))
     ids = {each.id for each in chosen} | ({id} if id else set())
     memory.tell("forget", [each.id for each in chosen], why=why)
-    warnings = [w for each in chosen for w in memory._call("after_forget", each, why)]
+    warnings = [w for each in chosen for w in memory.notify_systems("after_forget", each, why)]
     purged, left = _purge(store, ids) if purge else ([], [])
     held = sorted({name for each in ids for name in store.holding(each)} - {*left})
     return Selection(tuple(m.id for m in chosen), (), tuple(purged), tuple(held), tuple(left),

@@ -86,7 +86,7 @@ def report(memory: HermesLite, *, since: str = "1d", by: str = "agent", tag: str
         if (parse_time(row.get("at")) or start) >= start:
             fired.setdefault(str(row["id"]), {})[str(row["rule"])] = None
     wanted = {word.lstrip("#").casefold() for word in ((tag,) if tag else TAGS)}
-    rows = [m for m in memory._passing(since=iso(start))
+    rows = [m for m in memory.matching(since=iso(start))
             if wanted & {each.lstrip("#").casefold() for each in m.tags}]
     known = {m.id for m in rows}
     others = [memory.store.get(i) for i in fired if i not in known]

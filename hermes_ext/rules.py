@@ -219,7 +219,7 @@ def _states(host: HermesLite, memory: Memory, kind: str) -> dict[str, tuple[str 
 
 def score(memory: HermesLite, row: Memory) -> float:
     """Return the salience as it is now, where a system counts one, else the importance."""
-    for each in memory._with("describe"):
+    for each in memory.systems_with("describe"):
         row = each.describe(row)
     kept = row.meta.get("salience")
     value = kept.get("now", kept.get("score")) if isinstance(kept, Mapping) else None
@@ -291,7 +291,7 @@ class Rules:
         rules = [rule for rule in self.rules if rule.counts]
         if event.what != "recall" or not rules or self._is_inside_a_rule():
             return
-        with self.memory._mutex:
+        with self.memory.lock:
             found = [m for i in event.ids if (m := self.memory.store.get(i)) is not None]
         hits = {(rule.name, value): (rule, memory) for rule in rules for memory in reversed(found)
                 if _holds(self.memory, rule, memory)
@@ -420,7 +420,7 @@ class Rules:
     def _is_young(self, firing: Firing, rule: Rule) -> bool:
         began = parse_time(firing.at)
         limit = timedelta(seconds=len(rule.actions) * rule.timeout + _GRACE)
-        return began is not None and abs(self.memory._clock() - began) < limit
+        return began is not None and abs(self.memory.clock() - began) < limit
 
 
 # -- the log of firings -------------------------------------------------------
@@ -463,7 +463,7 @@ class Log:
         for rule, memory, cause, why in causes:
             key = self.name(rule.name, cause)
             if key not in self._firings and key not in fresh:
-                fresh[key] = rule, Firing(iso(self._memory._clock()), rule.name, memory.id, key,
+                fresh[key] = rule, Firing(iso(self._memory.clock()), rule.name, memory.id, key,
                                           why, memory.agent)
         if fresh and not dry_run:
             self._append(*({name: value for name, value in dict(firing).items()
@@ -473,7 +473,7 @@ class Log:
     def end(self, key: str, did: Mapping[str, str]) -> None:
         """Note what became of a firing."""
         with self.locked():
-            self._append({"at": iso(self._memory._clock()), "cause": key, "did": dict(did)})
+            self._append({"at": iso(self._memory.clock()), "cause": key, "did": dict(did)})
 
     def firings(self) -> list[Firing]:
         """Return every firing, oldest first."""
@@ -535,7 +535,7 @@ def _entry(memory: HermesLite, row: Memory) -> dict[str, object]:
 
 def _do(memory: HermesLite, rule: Rule, firing: Firing, action: str) -> None:
     """Do one action of a rule for one memory; an error says what went wrong."""
-    actions, row = import_system("actions"), memory._get(firing.id)
+    actions, row = import_system("actions"), memory.lookup(firing.id)
     if action == "run":
         actions.run(memory, rule.run, to_json(_entry(memory, row)), timeout=rule.timeout,
                     rule=rule.name, env=rule.env)

@@ -138,13 +138,13 @@ class Salience:
 
     def _hours(self, since: object) -> float:
         start = parse_time(since)
-        return (self.memory._clock() - start) / timedelta(hours=1) if start else 0.0
+        return (self.memory.clock() - start) / timedelta(hours=1) if start else 0.0
 
     def _set(self, memory: Memory, score: float, *, at: str | None = None,
              note: Mapping[str, object] | None = None) -> Memory:
         """Return the memory with another score from now on; *note* is what it had before."""
         note = note or self.note(memory)
-        fresh = {**_note(memory), "score": round(score, 4), "at": at or iso(self.memory._clock()),
+        fresh = {**_note(memory), "score": round(score, 4), "at": at or iso(self.memory.clock()),
                  "born": note["born"], "since": note["since"]}
         return replace(memory, meta={**memory.meta, "salience": fresh})
 
@@ -152,7 +152,7 @@ class Salience:
 
     def storing(self, memory: Memory, old: Memory | None, draft: Draft) -> Memory | None:
         """Give a new memory its score; add that of a restatement to the old one's."""
-        when = draft.created_at or iso(self.memory._clock())
+        when = draft.created_at or iso(self.memory.clock())
         if old is None:
             if _note(memory):
                 return None                        # an import brings its own
@@ -183,7 +183,7 @@ class Salience:
     def pin(self, memory_id: str, *, off: bool = False) -> dict[str, object]:
         """Keep a memory from every prune, and learn from its fading; *off* takes both back."""
         with self.memory.store.transaction():
-            one = self.memory._get(memory_id)
+            one = self.memory.lookup(memory_id)
             score = self.score(one)
             note, meta = dict(self.note(one)), {k: v for k, v in one.meta.items() if k != "pinned"}
             implied = None if off else self._implied(note, score)
@@ -217,7 +217,7 @@ class Salience:
     def reinforce(self, memory_id: str) -> dict[str, object]:
         """Add 0.5 to the current score."""
         with self.memory.store.transaction():
-            one = self.memory._get(memory_id)
+            one = self.memory.lookup(memory_id)
             one = self._set(one, self.score(one) + _STEP)
             self.memory.store.put(one)
         self.memory.tell("reinforce", [memory_id])
@@ -229,7 +229,7 @@ class Salience:
         tags = cut_tags(tags) if isinstance(tags, str) else [*tags]
         check_selectors(tags=tags, agent=agent)
         with self.memory.store.transaction():
-            rows = self.memory._passing(tags=tags, agent=agent)
+            rows = self.memory.matching(tags=tags, agent=agent)
             for one in () if dry_run else rows:
                 self.memory.store.put(self._set(one, self.score(one) * factor))
         self.memory.tell("list" if dry_run else "decay", [one.id for one in rows])
@@ -238,7 +238,7 @@ class Salience:
 
     def explain(self, memory_id: str) -> dict[str, object]:
         """Return the score now, and what it is computed from."""
-        one = self.memory._get(memory_id)
+        one = self.memory.lookup(memory_id)
         self.memory.tell("score", [memory_id])
         return self._explained(one)
 

@@ -238,7 +238,7 @@ class Taker:
             self.memory.tell("forget", [record.id for record, _ in self.told],
                              why=self.told[0][1])
         for record, why in self.told:
-            self.memory.notices += self.memory._call("after_forget", record, why)
+            self.memory.notices += self.memory.notify_systems("after_forget", record, why)
 
 
 def _is_news(local: Item, item: Item) -> bool:
