@@ -30,7 +30,7 @@ Chapters, each using only those above it:
     14 Command line   main
 
 write   text - redact - gate - deduplicate - detect conflicts - store - index -> Remembered
-read    query - keywords and vectors (and a system's arm) - merge - rerank - weigh -> Hits
+read    query - keywords and vectors (and a system's own) - fuse - rank - rerank -> Hits
 
 Promises: a secret is hidden before it is logged, compared, sent or stored. What was acknowledged
 survives kill -9 and a power cut. A damaged file is set aside, never taken for an empty one. Two
@@ -509,7 +509,7 @@ class Pruned(Record):
 
 @dataclass(frozen=True, slots=True)
 class Event(Record):
-    """One act on a memory, as `observe` gets it: what was done, to which ids, on whose behalf.
+    """One act on a memory, as `on_event` gets it: what was done, to which ids, on whose behalf.
 
     `surface` is python, cli, shell, http, mcp …, with the command behind a blank; `query` is the
     text that was looked for, as it came, and `why` what the caller said.
@@ -8147,17 +8147,19 @@ def _checked(item: Any) -> Fact | None:
 class Extension(Protocol):
     """What a system may have; every method is optional and called where its name says.
 
-    `before_remember(draft)` runs after redaction: it returns the draft, changed or not, or
-    raises Refused. In the transaction, `restates(draft)` returns the id of the memory that says
-    this already, or None, and `storing(memory, old, draft)` the memory that is stored, changed
-    or not; *old* is the one it is merged into, or None. `after_remember(memory)` and
-    `after_forget(memory, why)` run after the transaction: a failure becomes a warning of the
-    result. `arm(query)` returns ids, best first, as one more list for the fusion.
-    `weigh(hits, query)` returns the hits it keeps, in its order; one whose `why` has "exact"
-    stays in front. `expired(memory, now)` returns why a memory should go, or None.
-    `describe(memory)` returns it as `show` shows it, with what is computed when read.
-    `operations()` returns Operations. `observe(event)` is told every act, reads too, after it
-    succeeded. `close()` runs when the memory is closed.
+    write   `before_store(draft)` runs after redaction: it returns the draft, changed or not, or
+            raises Refused. In the transaction, `find_equivalent(draft)` returns the id of the
+            memory that says this already, or None, and `storing(memory, old, draft)` the memory
+            that is stored, changed or not; *old* is the one it is merged into, or None.
+            `after_store(memory)` and `after_forget(memory, why)` run after the transaction: a
+            failure becomes a warning of the result.
+    read    `retrieve(query)` returns ids, best first, as one more list for the fusion.
+            `rerank(hits, query)` returns the hits it keeps, in its order; one whose `why` has
+            "exact" stays in front. `describe(memory)` returns it as `show` shows it, with what
+            is computed when read.
+    other   `expired(memory, now)` returns why a memory should be deleted, or None.
+            `operations()` returns Operations. `on_event(event)` gets every act, reads too, once
+            it succeeded. `close()` runs when the memory is closed.
     """
     name: str
 
@@ -8701,8 +8703,8 @@ class HermesLite:
         """Let every system change or refuse the draft; what it changed is redacted again."""
         before = draft
         for system in self.systems:
-            gate = getattr(system, "before_remember", None)
-            draft = (gate(draft) or draft) if gate else draft
+            before_store = getattr(system, "before_store", None)
+            draft = (before_store(draft) or draft) if before_store else draft
         if draft is before:
             return draft
         clean = self._redacted(draft)
@@ -8743,7 +8745,7 @@ class HermesLite:
             one := self.store.get(memory_id)) and is_same_agent(one.agent, draft.agent))
         if twin_id:
             return self.store.get(twin_id)
-        found = (system.restates(draft) for system in self.systems_with("restates"))
+        found = (system.find_equivalent(draft) for system in self.systems_with("find_equivalent"))
         return next(filter(None, map(self.store.get, filter(None, found))), None)
 
     def _settled(self, memory: Memory, old: Memory | None, draft: Draft) -> Memory:
@@ -8785,7 +8787,7 @@ class HermesLite:
             self._embedder.wake()
         warnings = self.take_notices()
         for memory in memories:
-            warnings += self.notify_systems("after_remember", memory)
+            warnings += self.notify_systems("after_store", memory)
         return tuple(warnings)
 
     @contextlib.contextmanager
@@ -8859,7 +8861,7 @@ class HermesLite:
         with self.lock:
             self.store.refresh()
             accept, most = self._filter(room, (), agent), k
-            if self.systems_with("weigh"):         # a system may bring others to the front
+            if self.systems_with("rerank"):        # a system may bring others to the front
                 most = max(2 * k, _RERANK_DEPTH)
             ids = self.store.tagged(tags) if accept else self.store.tagged(tags, most)
             found = [(i, 0.0) for i in islice(filter(accept, ids), most)]
@@ -8871,9 +8873,9 @@ class HermesLite:
 
     def _weighed(self, query: str, hits: builtins.list[Hit],
                  degraded: builtins.list[str]) -> builtins.list[Hit]:
-        for system in self.systems_with("weigh"):
+        for system in self.systems_with("rerank"):
             try:
-                hits = list(system.weigh(hits, query))
+                hits = list(system.rerank(hits, query))
             except Exception as problem:           # foreign code may raise anything
                 degraded.append(f"{system.name}: {type(problem).__name__}")
         return hits
@@ -8962,9 +8964,9 @@ class HermesLite:
               degraded: builtins.list[str]) -> dict[str, builtins.list[tuple[str, float]]]:
         """Ask the keyword index and every system's arm; one that fails is named, not fatal."""
         arms = {"keywords": self.store.search_words(query, depth, accept=accept)}
-        for system in self.systems_with("arm"):
+        for system in self.systems_with("retrieve"):
             try:
-                arms[system.name] = [(i, 0.0) for i in system.arm(query)
+                arms[system.name] = [(i, 0.0) for i in system.retrieve(query)
                                      if self.store.get(i) and (accept is None or accept(i))]
             except Exception as problem:           # foreign code may raise anything
                 degraded.append(f"{system.name}: {type(problem).__name__}")
@@ -9537,9 +9539,9 @@ class HermesLite:
         surface, doer, told = _ACTING.get()
         if told is not None:
             told.append(what)
-        if self.systems_with("observe"):
+        if self.systems_with("on_event"):
             event = Event(what, tuple(ids), surface, doer or agent, query, why)
-            self.notices += self.notify_systems("observe", event)
+            self.notices += self.notify_systems("on_event", event)
 
     def systems_with(self, method: str) -> builtins.list[Any]:
         """Return the systems that have this method of `Extension`, in their order."""

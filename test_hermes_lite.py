@@ -4841,7 +4841,7 @@ class Remembering(Case):
 
     def test_a_batch_is_one_transaction_acknowledged_at_its_end(self):
         memory, told = self.open(), []
-        memory.systems = [mock.Mock(spec=["name", "after_remember"], after_remember=told.append)]
+        memory.systems = [mock.Mock(spec=["name", "after_store"], after_store=told.append)]
         with mock.patch.object(h, "append_bytes", side_effect=h.append_bytes) as append:
             with memory.batch():
                 ids = [memory.remember(note).id for note in NOTES[:4]]
@@ -6033,7 +6033,7 @@ class Librarian:
         if method in self.fails:
             raise ValueError(f"{method} broke, password={self.secret}")
 
-    def before_remember(self, draft: h.Draft) -> h.Draft | None:
+    def before_store(self, draft: h.Draft) -> h.Draft | None:
         if "gossip" in draft.content:
             raise Refused("no gossip is kept", "gossip")
         if "leak" in draft.content:
@@ -6043,7 +6043,7 @@ class Librarian:
         return dataclasses.replace(draft, tags=(*draft.tags, "shelved")) if (
             "book" in draft.content) else None
 
-    def restates(self, draft: h.Draft) -> str | None:
+    def find_equivalent(self, draft: h.Draft) -> str | None:
         return self.same.get(draft.content)
 
     def storing(self, memory: Memory, old: Memory | None, draft: h.Draft) -> Memory | None:
@@ -6056,18 +6056,18 @@ class Librarian:
     def describe(self, memory: Memory) -> Memory:
         return dataclasses.replace(memory, meta={**memory.meta, "now": 7})
 
-    def after_remember(self, memory: Memory) -> None:
-        self.note("after_remember", memory.id)
+    def after_store(self, memory: Memory) -> None:
+        self.note("after_store", memory.id)
 
     def after_forget(self, memory: Memory, why: str) -> None:
         self.note("after_forget", memory.id, why)
 
-    def arm(self, query: str) -> list[str]:
-        self.note("arm", query)
+    def retrieve(self, query: str) -> list[str]:
+        self.note("retrieve", query)
         return ["unknown", *self.favourites]
 
-    def weigh(self, hits: list[h.Hit], query: str) -> list[h.Hit]:
-        self.note("weigh", len(hits))
+    def rerank(self, hits: list[h.Hit], query: str) -> list[h.Hit]:
+        self.note("rerank", len(hits))
         return [hit for hit in hits if "hidden" not in hit.content]
 
     def expired(self, memory: Memory, now: datetime) -> str | None:
@@ -6076,9 +6076,9 @@ class Librarian:
     def operations(self) -> list[h.Operation]:
         return [h.Operation("shelve", "put a book away", lambda memory: {"shelved": 1})]
 
-    def observe(self, event: h.Event) -> None:
+    def on_event(self, event: h.Event) -> None:
         self.events.append(event)
-        if "observe" in self.fails:
+        if "on_event" in self.fails:
             raise ValueError(f"no paper, password={self.secret}")
 
     def close(self) -> None:
@@ -6141,7 +6141,7 @@ class Systems(Case):
     def test_a_system_is_told_after_the_transaction(self):
         made = self.memory.remember("A book about harbours")
         self.memory.forget(made.id, why="test")
-        self.assertEqual(self.system.seen, [("after_remember", made.id),
+        self.assertEqual(self.system.seen, [("after_store", made.id),
                                             ("after_forget", made.id, "test")])
         self.memory.close()
         self.assertEqual(self.system.seen[-1], ("close",))
@@ -6169,21 +6169,21 @@ class Systems(Case):
         self.assertEqual((events[-1].what, list(events[-1].ids)), ("remember", both))
 
     def test_an_observer_that_fails_is_a_notice_and_stops_nothing(self):
-        self.system.fails = {"observe"}
+        self.system.fails = {"on_event"}
         made = self.memory.remember(NOTES[0])
         hits = self.memory.recall("gateway")
         self.assertEqual([hit.id for hit in hits], [made.id])
-        self.assertIn("librarian.observe failed", made.warnings[0])
+        self.assertIn("librarian.on_event failed", made.warnings[0])
         self.assertNotIn(self.system.secret, made.warnings[0])
 
     def test_its_failures_are_warnings_without_secrets_and_undo_nothing(self):
-        self.system.fails = {"after_remember", "after_forget", "arm", "close"}
+        self.system.fails = {"after_store", "after_forget", "retrieve", "close"}
         made = self.memory.remember(NOTES[0])
         hits = self.memory.recall("gateway")
         self.assertEqual(([hit.id for hit in hits], hits.degraded),
                          ([made.id], ("librarian: ValueError",)))
         gone = self.memory.forget(made.id)
-        for warning, method in ((made.warnings[0], "after_remember"),
+        for warning, method in ((made.warnings[0], "after_store"),
                                 (gone.warnings[0], "after_forget")):
             self.assertIn(f"librarian.{method} failed", warning)
             self.assertNotIn(self.system.secret, warning)

@@ -351,7 +351,7 @@ class Anchors:
             self._seen[text] = [memory_id for memory_id, _ in found]
         yield from filter(None, map(self.memory.store.get, self._seen[text]))
 
-    def restates(self, draft: Draft) -> str | None:
+    def find_equivalent(self, draft: Draft) -> str | None:
         """Return the oldest memory that says the same of the same anchors, or the item closed."""
         self._seen = {}
         item = self._closed(draft.content)
@@ -466,7 +466,7 @@ class Anchors:
 
     # -- reading ------------------------------------------------------------
 
-    def arm(self, query: str) -> list[str]:
+    def retrieve(self, query: str) -> list[str]:
         """Return what holds exactly the asked value, or the asked type and all other words."""
         self._seen = {}
         asked = self._asked(query)
@@ -474,7 +474,7 @@ class Anchors:
         found = list(self._near(*texts)) if texts else []
         return [one.id for one in found if self._answers(asked, one)]
 
-    def weigh(self, hits: Sequence[Hit], query: str) -> list[Hit]:
+    def rerank(self, hits: Sequence[Hit], query: str) -> list[Hit]:
         """Put the exact ones first; leave out what holds another number than the one asked for.
 
         One of which the asked is a part is another only where anything else is found.

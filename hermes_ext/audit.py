@@ -10,7 +10,7 @@ Switched on in config.yaml:    systems: {audit: {}}    or    {audit: {head: /oth
     head        where the head stands; another disk or machine makes cutting visible (.audit_head)
     reads       true; false leaves the reads out
 
-Logged is every act on every surface, by the core's `observe`: reads (recall, vsearch, list,
+Logged is every act on every surface, by the core's `on_event`: reads (recall, vsearch, list,
 show, graph, context, anchors, report, score), writes (remember, verify, forget, prune, pin, unpin,
 reinforce, decay, export) and each command that is neither, such as `scrub`, by its name. The
 surface is `python`, or `cli export`, `shell recall`; the agent is the caller's (HERMES_AGENT on
@@ -86,7 +86,7 @@ class Audit:
         self.head_path = Path(head).expanduser() if head else memory.root / ".audit_head"
         self._keys: dict[str, bytes] = {}
 
-    def observe(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Append a line; StorageError or Locked where that cannot be done."""
         if event.what in _READS and not self.reads:
             return

@@ -250,7 +250,7 @@ class Buffer:
     def __init__(self, memory: HermesLite, **how: float) -> None:
         memory.store = self.store = BufferedStore(memory.store, **how)
 
-    def weigh(self, hits: Sequence[Hit], query: str) -> list[Hit]:
+    def rerank(self, hits: Sequence[Hit], query: str) -> list[Hit]:
         """Change nothing; note what was found."""
         self.store.recalled([hit.id for hit in hits])
         return list(hits)

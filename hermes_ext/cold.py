@@ -97,7 +97,7 @@ class Cold:
                   for memory_id, (_, words) in self.files.memories.items())
         return sorted((pair for pair in counts if pair[1]), key=lambda pair: (-pair[1], pair[0]))
 
-    def weigh(self, hits: Sequence[Hit], query: str) -> list[Hit]:
+    def rerank(self, hits: Sequence[Hit], query: str) -> list[Hit]:
         """Say it when cold storage holds a match; order and number of the hits stay.
 
         A match holds half of the words of *query*, or two and more words than every hit does. A
@@ -118,7 +118,7 @@ class Cold:
         return [replace(hit, why={**hit.why, "cold": found[0]}) if 2 * own <= found[0] else hit
                 for hit, own in zip(hits, held)]
 
-    def after_remember(self, memory: Memory) -> None:
+    def after_store(self, memory: Memory) -> None:
         """Once a day, move what has faded; where that fails, the next day tries again."""
         today = f"{self.memory.today():%Y-%m-%d}"
         if self._daily is None or self._day == today or self.files.is_locked_here:

@@ -265,7 +265,7 @@ class Rules:
 
     # -- what the core calls --
 
-    def after_remember(self, memory: Memory) -> None:
+    def after_store(self, memory: Memory) -> None:
         """Fire what holds for a memory that was written; what fails is raised at the end."""
         if not self._is_inside_a_rule():
             self._act(self.due(memory))
@@ -286,7 +286,7 @@ class Rules:
                 if kept != known:
                     self.memory.save_state("rules", kept)
 
-    def observe(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Count a recall for the rules that ask how often; fire those that have enough."""
         rules = [rule for rule in self.rules if rule.counts]
         if event.what != "recall" or not rules or self._is_inside_a_rule():

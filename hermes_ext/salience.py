@@ -165,7 +165,7 @@ class Salience:
         return self._set(memory, self.score(old) + born(draft.content, draft.position), at=when,
                          note=note)
 
-    def weigh(self, hits: Sequence[Hit], query: str) -> list[Hit]:
+    def rerank(self, hits: Sequence[Hit], query: str) -> list[Hit]:
         """Move hits gently by their score, and show it in `why`; exact ones stay in front."""
         rate = self.rate()
         scored = [(hit, self.score(hit.memory, rate)) for hit in hits]

@@ -14,7 +14,7 @@ dropped     what is not near the question: cosine distance above 0.7 (`max_dista
             vectors know spelling only, so with them a hit also stays for its words: those that
             score a quarter of the best hit's (in 2 x 2 conversations of LoCoMo and MemoryBank
             that drops 22 and 78 % of what does not answer, and 0.5 and 0 % of what does). What
-            tags, dates or a system's own arm found stays too. A backend with a stricter threshold
+            tags, dates or a system's own retriever found stays too. A backend with a stricter threshold
             of its own finds no vector between the two; such a hit goes as well, and one that has
             at most half of the words of what lies in cold storage (which the result says).
 compressed  notes of one origin and category that say the same but for plain numbers, dates and
@@ -363,11 +363,11 @@ class Flagging:
     def __init__(self, memory: HermesLite) -> None:
         self._memory = memory
 
-    def before_remember(self, draft: Draft) -> Draft | None:
+    def before_store(self, draft: Draft) -> Draft | None:
         odd = flags(draft.content)
         return replace(draft, meta={**draft.meta, "weave": {"flags": list(odd)}}) if odd else None
 
-    def after_remember(self, memory: Memory) -> None:
+    def after_store(self, memory: Memory) -> None:
         """Say that a kept text is flagged; of many, as in an import, once."""
         odd = memory.meta.get("weave", {}).get("flags", ())
         said = f"flagged, the text {' and '.join(odd)}"

@@ -106,7 +106,7 @@ class TestLines(AuditCase):
     def test_only_the_first_ids_of_many_are_listed_and_all_are_counted(self):
         audit = Audit(self.open())
         from hermes_lite import Event
-        audit.observe(Event("list", tuple(f"mem_{n}" for n in range(2000))))
+        audit.on_event(Event("list", tuple(f"mem_{n}" for n in range(2000))))
         line = listed(audit.memory)[-1]
         self.assertEqual((len(line["ids"]), line["count"]), (500, 2000))
 
@@ -129,7 +129,7 @@ class TestLines(AuditCase):
         self.log.parent.write_text("in the way")
         hits = memory.recall("harbour")
         self.assertEqual(len(hits), 1)
-        self.assertIn("audit.observe failed", " ".join(hits.degraded))
+        self.assertIn("audit.on_event failed", " ".join(hits.degraded))
 
     def test_wrong_settings_are_one_sentence(self):
         for wrong in ({"max_bytes": "5"}, {"max_bytes": 5}, {"head": 5}, {"reads": "no"},

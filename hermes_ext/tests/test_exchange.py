@@ -476,7 +476,7 @@ class TestImport(ExchangeCase):
         class Gate:
             name = "gate"
 
-            def before_remember(self, draft):
+            def before_store(self, draft):
                 if "chat" in draft.content:
                     raise Refused("no chat", "chat")
 

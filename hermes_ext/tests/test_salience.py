@@ -183,7 +183,7 @@ class Weighing(SalienceCase):
         rows = [Hit(Memory(f"mem_{n}", "x", created_at=self.now.isoformat(), meta={
             "salience": {"score": score, "at": self.now.isoformat()}}), 1.0, 0.0, 1.0,
             {"exact": "x"} if n == exact else {}) for n, score in enumerate(scores)]
-        return [hit.id[4:] for hit in self.salience.weigh(rows, "x")]
+        return [hit.id[4:] for hit in self.salience.rerank(rows, "x")]
 
     def test_it_moves_hits_by_a_place_or_two_and_no_further(self):
         self.assertEqual("".join(self.hits(0, 10, 0)), "102")

@@ -105,7 +105,7 @@ class TestLine(ShellCase):
 
     def test_one_memory_stays_open_and_is_told_the_surface(self):
         memory, events = self.open(), []
-        memory.systems.append(type("Watch", (), {"name": "w", "observe": staticmethod(
+        memory.systems.append(type("Watch", (), {"name": "w", "on_event": staticmethod(
             events.append)})())
         self.execute(memory, "remember 'the harbour master is Olga'")
         code, out, _ = self.execute(memory, "recall harbour")

@@ -55,7 +55,7 @@ class Watcher:
     """An extension with some of the methods that the core calls."""
     name = "watcher"
 
-    def before_remember(self, draft: Draft) -> Draft:
+    def before_store(self, draft: Draft) -> Draft:
         return replace(draft, tags=(*draft.tags, "seen"))
 
 
