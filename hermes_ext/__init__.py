@@ -5,12 +5,19 @@ command line knows them without importing any. A module has `OPERATIONS`, the op
 commands, and, where it takes part in every write or read, `system(memory, **settings)`, which
 makes the Extension that config.yaml switches on under `systems:`.
 
+The other tables say where the core finds what it knows by a role alone. STORES and VECTORIZERS
+are {backend: module}: a value of storage.backend is a module with `open_store(root, config,
+clock=…)`, one of vectors.backend a module with `make(backend)`. AUTOSTART is {file: module}: a
+file in the data root that switches its system on. HOOKS is {hook: (module, function)}:
+`before_command(memory, command)` runs before a command of the command line, and
+`forget_selection(memory, …)` is `forget` with a selection or --purge.
+
 A module that is not in CONTENTS is part of the system whose name it begins with (sync_merge), or
-shared by several: workshop, by those that work on a store's files, and cold_files, by all that
-reach what lies in cold storage.
+shared by several: workshop, by those that work on a store's files, cold_files, by all that
+reach what lies in cold storage, and scores, by all that ask for the score of a memory.
 """
 
-__all__ = ["CONTENTS"]
+__all__ = ["AUTOSTART", "CONTENTS", "HOOKS", "STORES", "VECTORIZERS"]
 
 CONTENTS: dict[str, dict[str, str]] = {
     "exchange": {
@@ -48,4 +55,11 @@ CONTENTS: dict[str, dict[str, str]] = {
     "buffer": {"buffer": "show what the short-term buffer holds"},
     "cold": {"archive": "move low memories to cold storage, or bring them back"},
     "migrate": {"migrate": "move all memories into the archive, or back into files"},
+}
+STORES: dict[str, str] = {"archive": "archive"}
+VECTORIZERS: dict[str, str] = {"e5": "embedders", "use": "embedders", "e5+use": "embedders"}
+AUTOSTART: dict[str, str] = {"cold_index.json": "cold"}
+HOOKS: dict[str, tuple[str, str]] = {
+    "before_command": ("vault", "take_over"),
+    "forget_selection": ("hygiene", "forget"),
 }

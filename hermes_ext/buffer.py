@@ -32,8 +32,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import hermes_lite as core
+from hermes_ext.scores import stored_score
 from hermes_lite import (ConfigError, FileStore, HermesLite, Hit, Memory, Operation, StorageError,
-                         Store, UsageError, score_of)
+                         Store, UsageError)
 
 __all__ = ["Buffer", "BufferedStore", "OPERATIONS", "system"]
 
@@ -117,7 +118,7 @@ class BufferedStore:
         return entry
 
     def _set(self, entry: _Entry, memory: Memory) -> None:
-        entry.memory, entry.content, entry.score = memory, memory.content, score_of(memory)
+        entry.memory, entry.content, entry.score = memory, memory.content, stored_score(memory)
 
     # -- writing ------------------------------------------------------------
 

@@ -46,6 +46,7 @@ from datetime import timedelta
 
 import hermes_lite as core
 from hermes_ext.cold_files import INDEX, ColdFiles, hashes_of, moved_at, open_place, stamp_of
+from hermes_ext.scores import stored_score
 from hermes_lite import (ConfigError, HermesLite, Hit, Locked, Memory, NotFound, Operation, Param,
                          Record, Refused, UsageError)
 
@@ -232,7 +233,7 @@ def _chosen(memory: HermesLite, below: float, older_than: float,
             idle: bool) -> Iterator[Memory]:
     now = memory.clock()
     critical = memory.config["pruning"]["critical_importance"]
-    score = core.score_of
+    score = stored_score
     for each in memory.systems:
         if each.name == "salience":
             score = functools.partial(each.score, rate=each.rate())

@@ -35,7 +35,7 @@ import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 import hermes_lite as core
@@ -600,4 +600,4 @@ class ColdFiles:
 
 def stamp_of(moment: datetime) -> str:
     """Return the first part of the names of the files that are moved at this moment."""
-    return f"cold_{moment.astimezone(core.timezone.utc):%Y%m%d_%H%M%S}"
+    return f"cold_{moment.astimezone(timezone.utc):%Y%m%d_%H%M%S}"

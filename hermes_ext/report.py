@@ -23,8 +23,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from hermes_ext.scores import current_score
 from hermes_lite import (HermesLite, Memory, Operation, Param, Record, Refused, UsageError,
-                         check_selectors, excerpt, from_json, import_system, iso, parse_time,
+                         check_selectors, excerpt, from_json, iso, parse_time,
                          write_atomic)
 
 __all__ = ["OPERATIONS", "Report", "report"]
@@ -127,9 +128,8 @@ def _firings(memory: HermesLite) -> Iterator[dict]:
 def _grouped(memory: HermesLite, rows: list[Memory], fired: dict[str, dict[str, None]],
              by: str) -> tuple[tuple[str, tuple[Alert, ...]], ...]:
     groups: dict[str, list[Alert]] = {}
-    score = import_system("rules").score
     for row in rows:
-        alert = Alert(row.id, row.created_at, row.content, score(memory, row),
+        alert = Alert(row.id, row.created_at, row.content, current_score(memory, row),
                       tuple(fired.get(row.id, ())))
         names = {"rule": alert.rules or ("no rule",), "tag": row.tags}.get(by) or (
             getattr(row, by, None) or f"no {by}",)

@@ -58,6 +58,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 
+from hermes_ext.scores import current_score
 from hermes_lite import (Config, ConfigError, Event, FileLock, HermesError, HermesLite, Memory,
                          NotFound, Operation, Param, Record, StorageError, UsageError,
                          append_bytes, check_known, display_text, excerpt, fits, from_json,
@@ -217,15 +218,6 @@ def _states(host: HermesLite, memory: Memory, kind: str) -> dict[str, tuple[str 
     return own
 
 
-def score(memory: HermesLite, row: Memory) -> float:
-    """Return the salience as it is now, where a system counts one, else the importance."""
-    for each in memory.systems_with("describe"):
-        row = each.describe(row)
-    kept = row.meta.get("salience")
-    value = kept.get("now", kept.get("score")) if isinstance(kept, Mapping) else None
-    return float(value) if isinstance(value, (int, float)) else float(row.importance)
-
-
 def _holds(host: HermesLite, rule: Rule, memory: Memory) -> str | None:
     """Say why the plain conditions of a rule hold for a memory, or None."""
     when, why = rule.when, []
@@ -238,7 +230,7 @@ def _holds(host: HermesLite, rule: Rule, memory: Memory) -> str | None:
             return None
         why.append(f"anchor {when['anchor']}")
     if "score_above" in when:
-        if not (now := score(host, memory)) > when["score_above"]:
+        if not (now := current_score(host, memory)) > when["score_above"]:
             return None
         why.append(f"score {now:g} above {when['score_above']:g}")
     return ", ".join(why)

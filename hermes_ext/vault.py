@@ -50,12 +50,12 @@ import time
 import zlib
 from array import array
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hermes_lite import (FileStore, HermesError, HermesLite, Memory, Operation, Param, Record,
                          Refused, StorageError, UsageError, display_text, from_json, is_safe_id,
-                         new_id, parse_time, read_markdown, replace, seal, to_json, to_markdown,
+                         new_id, parse_time, read_markdown, seal, to_json, to_markdown,
                          write_atomic)
 
 __all__ = ["Change", "OPERATIONS", "Synced", "sync", "take_over"]

@@ -16,9 +16,9 @@ HOME = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(HOME)]
 
 import hermes_lite as core                                                        # noqa: E402
-from hermes_lite import (ConfigError, HermesLite, Memory, NotFound, UsageError,   # noqa: E402
-                         score_of)                                                # noqa: E402
+from hermes_lite import ConfigError, HermesLite, Memory, NotFound, UsageError     # noqa: E402
 from hermes_ext.buffer import FILE, BufferedStore                       # noqa: E402
+from hermes_ext.scores import stored_score                              # noqa: E402
 
 
 class Case(unittest.TestCase):
@@ -165,8 +165,9 @@ class TestBuffer(Case):
         self.assertIn("damaged", " ".join(memory.take_notices()))
 
     def test_score_is_salience_else_importance(self) -> None:
-        self.assertEqual(score_of(Memory("a", "x", importance=7)), 7.0)
-        self.assertEqual(score_of(Memory("a", "x", meta={"salience": {"score": 4.5}})), 4.5)
+        self.assertEqual(stored_score(Memory("a", "x", importance=7)), 7.0)
+        scored = Memory("a", "x", meta={"salience": {"score": 4.5}})
+        self.assertEqual(stored_score(scored), 4.5)
 
     def test_before_files_and_with_nonsense_it_is_refused(self) -> None:
         for values in ({"systems": {"buffer": {}}},
