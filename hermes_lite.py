@@ -8542,7 +8542,6 @@ class HermesLite:
         near-duplicate is merged; Refused is what was forgotten, by its text or by its id.
         *replacing* is a person's edit: it takes the place of the memory with its id as it is.
         """
-        _check_record(record)
         record = self.redact_record(record)
         draft = self._gated(Draft(
             record.content, record.category, record.importance, record.execution_verified,
@@ -8577,6 +8576,7 @@ class HermesLite:
         Refused where the text is too long, a tag names a secret or, if *filtered*, a content
         filter blocks the record.
         """
+        _check_record(record)
         self._check_size(record.content)
         if filtered:
             self.check_content(record)
