@@ -19,6 +19,14 @@ reach what lies in cold storage, and scores, by all that ask for the score of a 
 
 __all__ = ["AUTOSTART", "CONTENTS", "HOOKS", "STORES", "VECTORIZERS"]
 
+STORES: dict[str, str] = {"archive": "archive"}
+VECTORIZERS: dict[str, str] = {"e5": "embedders", "use": "embedders", "e5+use": "embedders"}
+AUTOSTART: dict[str, str] = {"cold_index.json": "cold"}
+HOOKS: dict[str, tuple[str, str]] = {
+    "before_command": ("vault", "take_over"),
+    "forget_selection": ("hygiene", "forget"),
+}
+
 CONTENTS: dict[str, dict[str, str]] = {
     "exchange": {
         "export": "write memories to a file or to standard output",
@@ -55,11 +63,4 @@ CONTENTS: dict[str, dict[str, str]] = {
     "buffer": {"buffer": "show what the short-term buffer holds"},
     "cold": {"archive": "move low memories to cold storage, or bring them back"},
     "migrate": {"migrate": "move all memories into the archive, or back into files"},
-}
-STORES: dict[str, str] = {"archive": "archive"}
-VECTORIZERS: dict[str, str] = {"e5": "embedders", "use": "embedders", "e5+use": "embedders"}
-AUTOSTART: dict[str, str] = {"cold_index.json": "cold"}
-HOOKS: dict[str, tuple[str, str]] = {
-    "before_command": ("vault", "take_over"),
-    "forget_selection": ("hygiene", "forget"),
 }
