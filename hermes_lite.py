@@ -679,8 +679,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
                  "personal_numbers": "off",
                  "tag_blacklist": ["password", "passwd", "passphrase", "token", "secret",
                                    "credential", "密码", "口令", "密钥", "Passwort", "Kennwort"]},
-    "storage": {"backend": "files", "max_text_chars": 100_000, "lock_timeout_seconds": 10.0,
-                "backups_kept": 7},
+    "storage": {"backend": "files", "compress": "none", "max_text_chars": 100_000,
+                "lock_timeout_seconds": 10.0, "backups_kept": 7},
     "encryption": {"markdown": True},
     "vectors": {"backend": "auto", "base_url": None, "url": None, "model": None,
                 "key_name": None, "dimensions": 0, "batch": 32, "query_prefix": None,
@@ -696,6 +696,7 @@ _CHOICES = {
     "retrieval.fusion": ("minmax", "rrf"),
     "security.personal_numbers": ("off", "redact", "hash"),
     "storage.backend": ("files", "archive"),
+    "storage.compress": ("none", "zstd"),
     "vectors.backend": ("auto", "local", "e5", "use", "e5+use", "jina", "siliconflow", "openai"),
     "rerank.backend": ("auto", "off", "siliconflow"),
     "digest.backend": ("auto", "rules", "llm"),
@@ -810,7 +811,7 @@ def _read_env(path: Path, notices: list[str]) -> dict[str, str]:
     return found
 
 
-_SHIPPED_CRC = 0x3f1cc768         # of the shipped config.yaml, which says what DEFAULTS says
+_SHIPPED_CRC = 0x366f3b4e         # of the shipped config.yaml, which says what DEFAULTS says
 
 
 def read_yaml(path: Path, notices: list[str]) -> dict[str, dict[str, object]]:
@@ -9369,7 +9370,7 @@ class HermesLite:
             self.store.refresh()
             graph = self.store.graph(rebuild=rebuild)
             if entity is None:
-                return [{"entity": self._clean(name), "type": kind, "memories": count}
+                return [{"entity": self.redact_field(name), "type": kind, "memories": count}
                         for name, kind, count in graph.top(top)]
             found = [self.store.get(memory_id) for memory_id in graph.memories(entity)]
         if not found:
@@ -10158,16 +10159,53 @@ def _forget(memory: HermesLite, *, id: str | None, yes: bool, **more: object) ->
     return forget_selection(memory, id=id, yes=yes, **more)
 
 
-def _init(memory: HermesLite) -> dict[str, object]:
-    """Create the data root with a config.yaml of its own; what is there stays."""
+def _init(memory: HermesLite, *, compress: str | None = None) -> dict[str, object]:
+    """Create the data root with a config.yaml of its own; what is there stays.
+
+    *compress* is storage.compress in the new config.yaml.
+    """
+    own = memory.root / "config.yaml"
+    if compress is not None:
+        _check_compress(memory, compress, own)
     with memory.store.transaction():
         memory.store.describe_rooms()
-    own, shipped = memory.root / "config.yaml", Path(__file__).resolve().parent / "config.yaml"
-    if not own.exists():                           # JSON is YAML; only the comments are missing
-        write_atomic(own, shipped.read_bytes() if shipped.is_file() else
-                     b"# Every setting and its default.\n" + json.dumps(
-                         DEFAULTS, ensure_ascii=False, indent=2).encode() + b"\n")
-    return {"root": str(memory.root), "config": str(own)}
+    if not own.exists():
+        write_atomic(own, _new_config(compress or "none"))
+    done: dict[str, object] = {"root": str(memory.root), "config": str(own)}
+    if compress is None:
+        return done
+    if compress != "none":
+        memory.notices.append(
+            "compression is for the archive, and this root keeps its memories in files: it takes "
+            "effect with `migrate --to archive`" if isinstance(memory.store, FileStore) else
+            "what is written from now on is compressed; `reindex` does it for what is there")
+    return {**done, "compress": compress}
+
+
+def _check_compress(memory: HermesLite, compress: str, own: Path) -> None:
+    """Raise where `init --compress` cannot be done; nothing is written yet."""
+    known = _CHOICES["storage.compress"]
+    if compress not in known:
+        raise UsageError(f"--compress is {compress!r}; use one of: {', '.join(known)}")
+    if compress != "none":
+        import_system("archive").check_package()
+    if own.exists() and memory.config["storage"]["compress"] != compress:
+        raise Refused(f"{own} is there already and stays as it is; run `config set "
+                      f"storage.compress {compress}`", "already_there")
+
+
+def _new_config(compress: str) -> bytes:
+    """Return a config.yaml of the defaults with this storage.compress."""
+    import importlib.util
+    shipped = Path(__file__).resolve().parent / "config.yaml"
+    is_default = compress == DEFAULTS["storage"]["compress"]
+    # A file that differs from the shipped one is read by PyYAML, or has to be JSON.
+    if shipped.is_file() and (is_default or importlib.util.find_spec("yaml")):
+        line = b"\n  compress: %s "
+        return shipped.read_bytes().replace(line % b"none", line % compress.encode())
+    values = {**DEFAULTS, "storage": {**DEFAULTS["storage"], "compress": compress}}
+    return (b"# Every setting and its default.\n"         # JSON is YAML without the comments
+            + json.dumps(values, ensure_ascii=False, indent=2).encode() + b"\n")
 
 
 def _version(memory: HermesLite) -> dict[str, object]:
@@ -10246,8 +10284,9 @@ OPERATIONS = (
     Operation("rooms", "list the rooms", lambda memory: memory.rooms(), (), _show_rooms),
     Operation("vectors", "show the vector backend and its breaker", HermesLite.vectors, (),
               format_mapping),
-    Operation("init", "create the data root and its config.yaml", _init, (), format_mapping,
-              writes=True),
+    Operation("init", "create the data root and its config.yaml", _init, (
+        Param("compress", str, "storage.compress in the new config.yaml: zstd, with which the "
+              "archive keeps its records compressed, or none"),), format_mapping, writes=True),
     Operation("version", "show the version and the data root", _version, (), format_mapping),
 )
 

@@ -741,7 +741,7 @@ class YamlSettings(Case):
                 ("systems:\n  a: {}\nrooms: {}\nsystems:\n  b: {}\n", ":4: 'systems' stands in "
                  "line 1 already"), ("systems: {a: {}, a: {}}\n", ":1: 'a' stands"),
                 ("systems: &a\n  b: *a\n", "a value cannot be read"),
-                ("storage:\n  zzz: 1\n", ":2: unknown key 'zzz'; known: backend, max_text_chars"),
+                ("storage:\n  zzz: 1\n", ":2: unknown key 'zzz'; known: backend, compress"),
                 ("retrieval:\n\thot_boost: 1\n", ":2: .*indent with blanks"),
                 ("retrieval: [1\n", ":2: "), ("- a\n", ":1: this is not a list of sections"),
                 ("retrieval: 5\n", ":1: 'retrieval' needs indented keys"),

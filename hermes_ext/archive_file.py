@@ -30,8 +30,8 @@ _VERSION = 3
 _SOON = 0.5                          # seconds until a written log is brought into the file
 
 # memory: seq is the order of storing, doc the number in the search indexes, entry the record as
-# in index.json. vector: the pieces of a text as float32; pending: who has none yet, where there are
-# any at all.
+# in index.json (a BLOB where it is compressed: archive_zstd.py). vector: the pieces of a text as
+# float32; pending: who has none yet, where there are any at all.
 _SCHEMA = """
 CREATE TABLE memory (seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,
                      doc INTEGER NOT NULL UNIQUE, accesses INTEGER NOT NULL,

@@ -18,6 +18,7 @@ from typing import TypeVar
 
 import hermes_lite as core
 from hermes_lite import Locked, StorageError, VectorCache, Vectorizer, to_json
+from hermes_ext.archive_zstd import check_compressed
 
 __all__ = ["CHUNK", "FILE", "Tombs", "Vectors", "close_untouched", "connect", "is_sound", "mended",
            "uri_of", "whole"]
@@ -41,12 +42,18 @@ def uri_of(path: Path) -> str:
     return "file:" + "".join(f"%{ord(c):02x}" if c in "%?#" else c for c in str(path))
 
 
-def is_sound(path: Path) -> bool:
-    """Ask SQLite whether a file is a whole archive; reads all of it and changes nothing."""
+def is_sound(path: Path, *, frames: bool = False) -> bool:
+    """Ask SQLite whether a file is a whole archive; reads all of it and changes nothing.
+
+    *frames*: every compressed record must be readable as well; MissingPackage where none can be.
+    """
     try:
         with contextlib.closing(connect(f"{uri_of(path)}?mode=ro")) as db:
             db.execute("SELECT count FROM counts").fetchone()
-            return db.execute("PRAGMA integrity_check(1)").fetchone() == ("ok",)
+            is_whole = db.execute("PRAGMA integrity_check(1)").fetchone() == ("ok",)
+            if is_whole and frames:
+                check_compressed(db)
+            return is_whole
     except sqlite3.Error:
         return False
 

@@ -2,12 +2,13 @@
 
 `records` asks SQLite for ever smaller ranges, so that a damaged page costs the rows on it; where
 not even that works it goes through the file page by page, as `sqlite3 .recover` does, with the
-pages of the log in place of older ones, and takes every row whose text is one of our entries.
+pages of the log in place of older ones, and takes every row whose text is one of our entries, or
+a compressed one (archive_zstd.py). Without a package for zstd those cannot be read: MissingPackage
+is raised then, and the damaged file stays as it is.
 """
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ import hermes_lite as core
 from hermes_lite import DamagedData, Memory, StorageError, from_json
 from hermes_ext import archive_log
 from hermes_ext.archive_parts import FILE, is_sound, uri_of
+from hermes_ext.archive_zstd import MAGIC, entry_of
 
 __all__ = ["Rescue", "facts", "records", "records_behind", "tombs"]
 
@@ -32,7 +34,8 @@ class Rescue:
         try:
             if (self.root / ".rescue/done").exists():        # of a process that was killed
                 self._take_rescued()
-            if not is_sound(self.path):           # else another process has mended it
+            is_frame = "compressed record" in problem      # SQLite sees no damage there
+            if not is_sound(self.path, frames=is_frame):   # else another process has mended it
                 said = self._build_anew(problem)
                 if said:
                     self._take_rescued()
@@ -123,8 +126,8 @@ def records(path: Path) -> Iterator[Memory]:
     """Yield the memories that can still be read, in their order where that is known."""
     seen: set[str] = set()
     for entry in (*_by_range(path), *_by_page(path)):
-        with contextlib.suppress(ValueError, RecursionError):
-            memory = Memory.from_entry(json.loads(entry))
+        with contextlib.suppress(ValueError, RecursionError, sqlite3.DatabaseError):
+            memory = Memory.from_entry(entry_of(entry))
             if memory.id not in seen:
                 seen.add(memory.id)
                 yield memory
@@ -148,8 +151,8 @@ def records_behind(path: Path, after: int, *, promised: int = 0) -> list[Memory]
 
         for number in sorted(behind):
             for entry in _cells(behind[number], page, size, 100 if number == 1 else 0):
-                with contextlib.suppress(ValueError, RecursionError):
-                    memory = Memory.from_entry(json.loads(entry))
+                with contextlib.suppress(ValueError, RecursionError, sqlite3.DatabaseError):
+                    memory = Memory.from_entry(entry_of(entry))
                     found[memory.id] = memory
     return [*found.values()]
 
@@ -179,7 +182,7 @@ def _open(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{uri_of(path)}?mode=ro", uri=True, isolation_level=None)
 
 
-def _by_range(path: Path) -> Iterator[str]:
+def _by_range(path: Path) -> Iterator[str | bytes]:
     top = _rows(path, "SELECT seq FROM sqlite_sequence WHERE name='memory'")
     if not top:
         return
@@ -190,13 +193,13 @@ def _by_range(path: Path) -> Iterator[str]:
             try:
                 rows = db.execute("SELECT entry FROM memory WHERE seq > ? AND seq <= ? "
                                   "ORDER BY seq", (low, high)).fetchall()
-                yield from (entry for entry, in rows if isinstance(entry, str))
+                yield from (entry for entry, in rows if isinstance(entry, (str, bytes)))
             except (sqlite3.Error, UnicodeError):
                 middle = (low + high) // 2
                 todo += [(middle, high), (low, middle)] if middle > low else []
 
 
-def _by_page(path: Path) -> Iterator[str]:
+def _by_page(path: Path) -> Iterator[str | bytes]:
     """Yield the entries on every leaf page of a table, wherever it hangs."""
     data = path.read_bytes() if path.exists() else b""
     newer = archive_log.verified_pages(path)
@@ -209,8 +212,9 @@ def _by_page(path: Path) -> Iterator[str]:
         yield from _cells(page(number), page, size, 100 if number == 1 else 0)
 
 
-def _cells(leaf: bytes, page: Callable[[int], bytes], size: int, start: int) -> Iterator[str]:
-    """Yield the texts of one leaf that begin like an entry."""
+def _cells(leaf: bytes, page: Callable[[int], bytes], size: int,
+           start: int) -> Iterator[str | bytes]:
+    """Yield the columns of one leaf that begin like a record, as text or compressed."""
     if leaf[start:start + 1] != b"\r":               # 13: the leaf of a table
         return
     count = int.from_bytes(leaf[start + 3:start + 5], "big")
@@ -219,7 +223,7 @@ def _cells(leaf: bytes, page: Callable[[int], bytes], size: int, start: int) -> 
         with contextlib.suppress(IndexError, ValueError):
             length, at = _varint(leaf, at)
             _, at = _varint(leaf, at)
-            yield from _texts(_payload(leaf, at, length, page=page, size=size))
+            yield from _entries(_payload(leaf, at, length, page=page, size=size))
 
 
 def _payload(leaf: bytes, at: int, length: int, *, page: Callable[[int], bytes],
@@ -239,8 +243,8 @@ def _payload(leaf: bytes, at: int, length: int, *, page: Callable[[int], bytes],
     return data[:length]
 
 
-def _texts(row: bytes) -> Iterator[str]:
-    """Yield the text columns of a row that begin like an entry."""
+def _entries(row: bytes) -> Iterator[str | bytes]:
+    """Yield the columns of a row that begin like a record, as text or compressed."""
     end, at = _varint(row, 0)
     value = end
     while at < end:
@@ -248,6 +252,8 @@ def _texts(row: bytes) -> Iterator[str]:
         wide = (kind - 12) // 2 if kind > 11 else (0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0)[kind]
         if kind > 12 and kind % 2 and row[value:value + 7] == b'{"id": ':
             yield row[value:value + wide].decode("utf-8")
+        elif kind > 12 and not kind % 2 and row[value:value + 4] == MAGIC:
+            yield row[value:value + wide]
         value += wide
 
 

@@ -33,6 +33,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import hermes_lite as core
 from hermes_lite import BM25Index, GraphStore, extract_entities, is_gram, tokenize_terms
+from hermes_ext.archive_zstd import entry_of
 
 __all__ = ["Graph", "SCHEMA", "SearchTables", "TABLES", "TablePostings"]
 
@@ -156,7 +157,7 @@ class SearchTables:
             rows = self.sql("SELECT doc, entry FROM memory WHERE doc >= ? AND doc < ? ORDER BY "
                             "doc LIMIT ?", (self.cut, end, self.TAIL)).fetchall()
             for doc, entry in rows:
-                self._cut(doc, json.loads(entry)["content"], loosely=loosely)
+                self._cut(doc, entry_of(entry)["content"], loosely=loosely)
             is_last = len(rows) < self.TAIL
             self.cut = self._read_until = end if is_last else rows[-1][0] + 1
             if len(self.tail) >= self.BULK and not loosely:
@@ -290,7 +291,7 @@ class SearchTables:
         """Return the texts of some documents."""
         rows = self.sql("SELECT doc, entry FROM memory WHERE doc IN "
                         "(SELECT value FROM json_each(?)) ORDER BY doc", (str([*docs]),))
-        return {doc: json.loads(entry)["content"] for doc, entry in rows}
+        return {doc: entry_of(entry)["content"] for doc, entry in rows}
 
 
 class TablePostings:

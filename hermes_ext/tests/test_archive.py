@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 import unittest
+import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -23,8 +24,8 @@ sys.path[:0] = [str(HOME)]
 
 import hermes_lite as core                                                        # noqa: E402
 from hermes_lite import (ConfigError, FileStore, HermesLite, LocalHashVectorizer,  # noqa: E402
-                         Locked, Memory, Refused, StorageError)
-from hermes_ext import archive_log, migrate                                       # noqa: E402
+                         Locked, Memory, MissingPackage, Refused, StorageError)
+from hermes_ext import archive_log, archive_zstd, migrate                                       # noqa: E402
 from hermes_ext.archive import FILE, ArchiveStore                                 # noqa: E402
 from hermes_ext.archive_search import SearchTables                                # noqa: E402
 
@@ -37,6 +38,7 @@ TAGS = ("contract", "合同", "Client_Zhang", "alert")
 
 class Case(unittest.TestCase):
     """A folder of its own; no key and no network."""
+    compress = "none"                # of every archive that is made here
 
     def setUp(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="archive"))
@@ -70,7 +72,8 @@ class Case(unittest.TestCase):
         return FileStore(root, self.config(root, **config), clock=self.clock)
 
     def config(self, root: Path, **more: object) -> core.Config:
-        return core.Config({"retrieval": more}, environ={})
+        return core.Config({"retrieval": more, "storage": {"compress": self.compress}},
+                           environ={})
 
     def memory(self, name: str = "a") -> HermesLite:
         root = self.folder / name
@@ -926,6 +929,315 @@ class TestOneFile(Case):
         store = self.archive()
         store.refresh()
         self.assertEqual(len(store), 30)
+
+
+@contextlib.contextmanager
+def no_package() -> Iterator[None]:
+    """As if no package for zstd were installed."""
+    missing = dict.fromkeys(("zstandard", "compression.zstd", "backports.zstd"))
+    archive_zstd._package.cache_clear()
+    with mock.patch.dict(sys.modules, missing):
+        yield
+    archive_zstd._package.cache_clear()
+
+
+def has_package() -> bool:
+    try:
+        archive_zstd.check_package()
+    except MissingPackage:
+        return False
+    return True
+
+
+NEEDS_PACKAGE = "the package zstandard is not installed (pip install zstandard)"
+
+
+@unittest.skipUnless(has_package(), NEEDS_PACKAGE)
+class TestCompressedContract(Case):
+    """With compressed records the answers are those of the store of files, too."""
+    compress = "zstd"
+    run_seed, change, apply = TestContract.run_seed, TestContract.change, TestContract.apply
+    compare = TestContract.compare
+
+    def test_the_same_answers_with_texts_that_change_and_go(self) -> None:
+        self.small()
+        self.run_seed(1, 40, changing=True, neighbours=0.0, source_share=0.0, speaker=0.0)
+
+    def test_the_same_ranking_by_what_stands_beside(self) -> None:
+        self.small()
+        self.run_seed(11, 40, changing=False)
+
+
+@unittest.skipUnless(has_package(), NEEDS_PACKAGE)
+class TestCompressedPromises(Case):
+    """Damage, forgetting and one lone file are the same with compressed records."""
+    compress = "zstd"
+    fill, text_of = TestPromises.fill, TestPromises.text_of
+    check_indexes = TestPromises.check_indexes
+    forgotten_before_a_reader = TestPromises.forgotten_before_a_reader
+    for _name in ("test_a_damaged_file_is_set_aside_and_its_records_come_back",
+                  "test_forgotten_bytes_are_gone_from_the_file_and_its_log",
+                  "test_a_copy_of_the_one_file_is_a_complete_move"):
+        locals()[_name] = getattr(TestPromises, _name)
+
+
+@unittest.skipUnless(has_package(), NEEDS_PACKAGE)
+class TestCompressedFile(Case):
+    compress = "zstd"
+    note, killed, ids_of = TestOneFile.note, TestOneFile.killed, TestOneFile.ids_of
+    fill = TestOneFile.fill
+    for _name in ("test_a_flipped_bit_in_the_log_costs_no_other_row_and_is_said",
+                  "test_a_file_that_is_missing_emptied_or_overwritten_is_not_a_new_one"):
+        locals()[_name] = getattr(TestOneFile, _name)
+
+
+class TestCompression(Case):
+    """storage.compress: zstd."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        if not has_package():
+            self.skipTest(NEEDS_PACKAGE)
+        self.compress = "zstd"
+
+    def note(self, number: int) -> Memory:
+        words = " ".join(THINGS[number * step % 12] for step in range(1, 40))
+        return Memory(f"mem_{number:04}", f"note {number}: {words}", source="a.log",
+                      created_at=core.iso(self.now), extra={"unknown": [number]})
+
+    def fill(self, store: ArchiveStore, count: int, *, start: int = 0) -> None:
+        with store.transaction():
+            for number in range(start, start + count):
+                store.put(self.note(number))
+
+    def forms(self, store: ArchiveStore) -> dict[str, int]:
+        """How many records are stored as text, and how many as a BLOB."""
+        return dict(store._db().execute(
+            "SELECT typeof(entry), count(*) FROM memory GROUP BY 1").fetchall())
+
+    def frame(self, store: ArchiveStore, number: int) -> bytes:
+        return store._row("SELECT entry FROM memory WHERE id=?", f"mem_{number:04}")[0]
+
+    def check(self, store: ArchiveStore, count: int) -> None:
+        self.assertEqual([*store], [self.note(number) for number in range(count)])
+        for number in range(count):
+            self.assertEqual(store.get(f"mem_{number:04}"), self.note(number))
+
+    def test_records_are_smaller_and_nothing_of_them_is_lost(self) -> None:
+        sizes = {}
+        for self.compress in ("none", "zstd"):
+            store = self.archive(self.compress)
+            self.fill(store, 50)
+            self.check(store, 50)
+            sizes[self.compress], = store._row("SELECT sum(length(CAST(entry AS BLOB))) "
+                                               "FROM memory")
+        self.assertLess(sizes["zstd"], 0.7 * sizes["none"])
+        self.assertEqual(self.forms(store), {"blob": 50})
+
+    def test_a_record_that_compression_makes_no_smaller_stays_text(self) -> None:
+        self.assertEqual(archive_zstd.compressed("{}"), "{}")
+
+    def test_both_forms_stand_side_by_side_whatever_the_setting_says(self) -> None:
+        for number, self.compress in enumerate(("zstd", "none", "zstd")):
+            store = self.archive()
+            self.fill(store, 10, start=10 * number)
+            self.assertEqual(len(store.search_words("note", 50)), 10 * number + 10)
+            store.close()
+        for turn, self.compress in enumerate(("none", "zstd"), 1):
+            store = self.archive()
+            self.assertEqual(self.forms(store), {"blob": 20, "text": 10})
+            self.assertEqual(len(store.containing("note 2")), 11)
+            with store.transaction():
+                store.touch(["mem_0003", "mem_0013"], self.now)
+            self.assertEqual([store.get(f"mem_{n:04}").access_count for n in (3, 13)],
+                             [turn, turn])
+            self.assertEqual(self.forms(store), {"blob": 20, "text": 10})
+            store.close()
+        for self.compress, form in (("none", str), ("zstd", bytes)):
+            store = self.archive()
+            with store.transaction():              # a change follows the setting
+                for number in (3, 13):
+                    store.put(self.note(number))
+            self.assertEqual([type(self.frame(store, number)) for number in (3, 13)],
+                             [form, form])
+            self.check(store, 30)
+            store.close()
+
+    def test_reindex_stores_every_record_as_the_setting_says(self) -> None:
+        store = self.archive()
+        self.fill(store, 12)
+        store.close()
+        for self.compress, form in (("none", "text"), ("zstd", "blob"), ("zstd", "blob")):
+            store = self.archive()
+            store.checkpoint(rebuild=True)
+            self.assertEqual(self.forms(store), {form: 12})
+            self.check(store, 12)
+            self.assertEqual(len(store.search_words("note", 50)), 12)
+            store.close()
+
+    def test_migrate_follows_the_setting_both_ways(self) -> None:
+        root = self.folder / "a"
+        memory = HermesLite(root, config=self.config(root), clock=self.clock)
+        for number in range(5):
+            memory.remember(self.note(number).content, deliberate=True)
+        before = [each.entry() for each in memory.store]
+        migrate.migrate(memory, "archive")
+        self.assertEqual(self.forms(memory.store), {"blob": 5})
+        self.assertEqual([each.entry() for each in memory.store], before)
+        migrate.migrate(memory, "files")
+        self.assertEqual([each.entry() for each in memory.store], before)
+        memory.close()
+
+    def test_a_damaged_frame_is_rescued_from_the_backup_like_a_damaged_page(self) -> None:
+        store = self.archive()
+        self.fill(store, 20)
+        self.now += timedelta(days=1)
+        self.fill(store, 1, start=20)              # the backup of the day is made of 20
+        frame = self.frame(store, 7)
+        store.close()
+        data = store.path.read_bytes()
+        at = data.index(frame) + len(frame) // 2
+        store.path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1:])
+        store = self.archive()
+        self.assertIn("compressed record", " ".join(store.faults()))
+        text = store.text("mem_0007")
+        self.assertTrue(text.startswith("note 7:"), text)
+        self.assertEqual({*store.ids()}, {f"mem_{n:04}" for n in range(21)})
+        said = " ".join(store.notices)
+        self.assertIn("recovered 20 from its pages, 1 from the newest good backup", said)
+        self.assertEqual(store.faults(), [])
+
+    def test_a_damaged_frame_stops_a_write_and_the_next_one_goes_through(self) -> None:
+        store = self.archive()
+        self.fill(store, 3)
+        with store.transaction():
+            store._row("UPDATE memory SET entry=? WHERE id='mem_0001'", self.frame(store, 1)[:-9])
+        with self.assertRaisesRegex(StorageError, "mended; nothing of this write was stored"):
+            with store.transaction():
+                store.remove("mem_0001", why="forgotten")
+        self.assertEqual(store.ids(), ["mem_0000", "mem_0002"])
+        self.fill(store, 4)
+        self.check_all(store, 4)
+
+    def check_all(self, store: ArchiveStore, count: int) -> None:
+        self.assertEqual({each.id: each for each in store},
+                         {f"mem_{n:04}": self.note(n) for n in range(count)})
+
+    def test_records_are_found_on_the_pages_of_a_file_that_sqlite_cannot_open(self) -> None:
+        store = self.archive()
+        self.fill(store, 30)
+        long = replace(self.note(30), content=os.urandom(6_000).hex())    # runs over pages
+        with store.transaction():
+            store.put(long)
+        self.assertEqual(self.forms(store), {"blob": 31})
+        store.close()
+        data = bytearray(store.path.read_bytes())
+        data[:600] = os.urandom(600)
+        store.path.write_bytes(data)
+        with no_package():                         # then it stays as it is
+            with self.assertRaisesRegex(MissingPackage, "pip install zstandard"):
+                self.archive().refresh()
+        self.assertEqual(store.path.read_bytes(), data)
+        store = self.archive()
+        store.refresh()
+        self.assertEqual({each.id: each for each in store},
+                         {**{f"mem_{n:04}": self.note(n) for n in range(30)}, long.id: long})
+
+    def test_forgotten_frames_are_gone_from_the_file_and_its_log(self) -> None:
+        store = self.archive()
+        self.fill(store, 10)
+        with store.transaction():
+            for number in (4, 5):
+                store.put(replace(self.note(number), content=os.urandom(150).hex()))
+        frames = [self.frame(store, number)[60:] for number in (4, 5)]
+        store.close()
+        self.assertTrue(all(frame in store.path.read_bytes() for frame in frames))
+        with store.transaction():
+            store.remove("mem_0004", why="forgotten")
+            store.put(replace(self.note(5), content="another text"))
+        store.close()
+        data = b"".join(path.read_bytes() for path in store.root.iterdir() if path.is_file())
+        self.assertFalse([frame for frame in frames for at in range(0, len(frame) - 60, 10)
+                          if frame[at:at + 10] in data])
+
+    def test_every_package_reads_what_another_wrote(self) -> None:
+        text = core.to_json(self.note(1).entry()).decode()
+        made = archive_zstd.compressed(text)
+        for name in ("zstandard", "compression.zstd", "backports.zstd"):
+            others = {"zstandard", "compression.zstd", "backports.zstd"} - {name}
+            archive_zstd._package.cache_clear()
+            self.addCleanup(archive_zstd._package.cache_clear)
+            with mock.patch.dict(sys.modules, dict.fromkeys(others)), \
+                    contextlib.suppress(MissingPackage):
+                self.assertEqual(archive_zstd.plain(made), text)
+                self.assertEqual(archive_zstd.plain(archive_zstd.compressed(text)), text)
+
+    def test_a_frame_of_the_first_version_is_read(self) -> None:
+        """The dictionary is a part of the file format: it may never change."""
+        self.assertEqual(zlib.crc32(archive_zstd.DICTIONARY), 0xddb92d75)
+
+    def test_without_the_package_a_write_is_refused_and_text_is_read(self) -> None:
+        self.compress = "none"
+        store = self.archive()
+        self.fill(store, 3)
+        store.close()
+        self.compress = "zstd"
+        with no_package():
+            store = self.archive()
+            self.check(store, 3)
+            with store.transaction():              # a recall
+                store.touch(["mem_0001"], self.now)
+            self.assertEqual(store.get("mem_0001").access_count, 1)
+            with self.assertRaisesRegex(MissingPackage, "pip install zstandard"):
+                self.fill(store, 1, start=3)
+            self.assertEqual(len(store), 3)
+            store.close()
+        store = self.archive()
+        self.fill(store, 1, start=3)
+        store.close()
+        with no_package():
+            store = self.archive()
+            self.assertIn("pip install zstandard", " ".join(store.faults()))
+            with self.assertRaisesRegex(MissingPackage, "pip install zstandard"):
+                store.get("mem_0003")
+            self.assertEqual(store.get("mem_0002"), self.note(2))
+            store.close()
+
+
+class TestInitCompress(Case):
+    """init --compress."""
+
+    def init(self, *words: str, root: str = "r") -> tuple[int, str]:
+        done = subprocess.run(
+            [sys.executable, str(HOME / "hermes_lite.py"), "--root", str(self.folder / root),
+             *words], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        return done.returncode, done.stdout + done.stderr
+
+    @unittest.skipUnless(has_package(), NEEDS_PACKAGE)
+    def test_it_writes_the_setting_which_holds_from_the_archive_on(self) -> None:
+        code, said = self.init("init", "--compress", "zstd")
+        self.assertEqual(code, 0, said)
+        self.assertRegex(said, r"takes effect with `migrate --to archive`")
+        root = self.folder / "r"
+        self.assertEqual(core.load_config(root, environ={})["storage"]["compress"], "zstd")
+        self.assertEqual(self.init("init", "--compress", "zstd")[0], 0)
+        code, said = self.init("init", "--compress", "none")
+        self.assertEqual(code, 11, said)
+        self.assertIn("config set storage.compress none", said)
+        self.assertEqual(self.init("remember", "the gateway is checked on Mondays")[0], 0)
+        self.assertEqual(self.init("migrate", "--to", "archive")[0], 0)
+        with contextlib.closing(sqlite3.connect(root / FILE)) as db:
+            self.assertEqual(db.execute("SELECT typeof(entry) FROM memory").fetchall(),
+                             [("blob",)])
+        self.assertIn("Mondays", self.init("recall", "gateway")[1])
+
+    def test_a_wrong_word_or_a_missing_package_writes_nothing(self) -> None:
+        code, said = self.init("init", "--compress", "gzip")
+        self.assertEqual((code, "none, zstd" in said), (2, True), said)
+        memory = HermesLite(self.folder / "r", clock=self.clock)
+        with no_package(), self.assertRaisesRegex(MissingPackage, "pip install zstandard"):
+            core._init(memory, compress="zstd")
+        self.assertFalse((self.folder / "r").exists())
 
 
 if __name__ == "__main__":
