@@ -105,10 +105,10 @@ __all__ = [
     "new_id", "normalise", "other_wordings", "parse_time", "perform", "plain", "print_message",
     "printable", "printable_json", "query_terms", "rank_in_context", "read_files",
     "read_key_file", "read_markdown", "read_yaml", "redact", "redact_nested",
-    "result_warnings", "rrf_merge", "seal", "search_spelling", "set_aside", "similarity",
-    "storage_error", "tag_forms", "take_over_edits", "text_labels", "to_json", "to_markdown",
-    "tokenize_terms", "tomb_mark", "tombs_file", "unit_pieces", "unseal", "utc_now",
-    "without_vectors", "write_atomic"]
+    "remove_unfinished_move", "result_warnings", "rrf_merge", "seal", "search_spelling",
+    "set_aside", "similarity", "storage_error", "tag_forms", "take_over_edits", "text_labels",
+    "to_json", "to_markdown", "tokenize_terms", "tomb_mark", "tombs_file", "unit_pieces",
+    "unseal", "utc_now", "without_vectors", "write_atomic"]
 __version__ = "0.1.0"
 
 T = TypeVar("T")
@@ -7648,7 +7648,7 @@ class FileStore:
             with contextlib.suppress(OSError):
                 if path in dead or self.clock().timestamp() - path.stat().st_mtime > 3600:
                     path.unlink()
-        _remove_unfinished_move(self.root)
+        remove_unfinished_move(self.root)
 
     def holding(self, memory_id: str) -> list[str]:
         """Return the backups, archives and cold files, by name, in which this id still stands."""
@@ -7741,7 +7741,7 @@ def file_version(path: Path) -> tuple[int, int, int] | None:
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
-def _remove_unfinished_move(root: Path) -> None:
+def remove_unfinished_move(root: Path) -> None:
     """Remove the copy that a killed `migrate` has left: what is forgotten stands in it too."""
     if (root / ".migrate").exists():
         import shutil

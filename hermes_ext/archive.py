@@ -234,7 +234,7 @@ class ArchiveStore(ArchiveFile, Rescue, Tombs, Vectors):
             self._cool(row[1])
         self._gone.add(memory_id)
         self._residue = True
-        core._remove_unfinished_move(self.root)
+        core.remove_unfinished_move(self.root)
 
     def touch(self, memory_ids: Sequence[str], moment: datetime) -> None:
         """Count an access of each, when the transaction ends and without waiting for a sync."""
