@@ -10187,8 +10187,12 @@ def _check_compress(memory: HermesLite, compress: str, own: Path) -> None:
     known = _CHOICES["storage.compress"]
     if compress not in known:
         raise UsageError(f"--compress is {compress!r}; use one of: {', '.join(known)}")
+    check_compression = _hook("check_compression")
+    if compress != "none" and check_compression is None:
+        raise ConfigError("compression is for the archive, which is not here; put the folder "
+                          "hermes_ext beside hermes_lite.py, or install the package")
     if compress != "none":
-        import_system("archive").check_package()
+        check_compression()
     if own.exists() and memory.config["storage"]["compress"] != compress:
         raise Refused(f"{own} is there already and stays as it is; run `config set "
                       f"storage.compress {compress}`", "already_there")

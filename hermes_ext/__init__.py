@@ -10,7 +10,8 @@ are {backend: module}: a value of storage.backend is a module with `open_store(r
 clock=…)`, one of vectors.backend a module with `make(backend)`. AUTOSTART is {file: module}: a
 file in the data root that switches its system on. HOOKS is {hook: (module, function)}:
 `before_command(memory, command)` runs before a command of the command line, and
-`forget_selection(memory, …)` is `forget` with a selection or --purge.
+`forget_selection(memory, …)` is `forget` with a selection or --purge; `check_compression()` raises
+where what a compressed archive needs is not installed.
 
 A module that is not in CONTENTS is part of the system whose name it begins with (sync_merge), or
 shared by several: workshop, by those that work on a store's files, cold_files, by all that
@@ -25,6 +26,7 @@ AUTOSTART: dict[str, str] = {"cold_index.json": "cold"}
 HOOKS: dict[str, tuple[str, str]] = {
     "before_command": ("vault", "take_over"),
     "forget_selection": ("hygiene", "forget"),
+    "check_compression": ("archive", "check_package"),
 }
 
 CONTENTS: dict[str, dict[str, str]] = {
