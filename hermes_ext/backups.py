@@ -10,7 +10,8 @@ backup   a tar.gz, 0600. In it: the records with the journal folded in, tombston
          "files": {name: {"bytes", "sha256"}}}. Not in it: keys, .env, older backups, what can
          be made anew, cold files outside of the root. Of an encrypted store the files stay
          sealed and the mirror is left out.
-restore  takes such a file, an auto_index.json.*.bak or a prune_*.json. The first two replace
+restore  takes such a file, an auto_index.json.*.bak or a prune_*.json, by a path from the current
+         folder or from the data root. The first two replace
          all records, an archive of prune adds its own. Everything is read, checked, redacted
          and compared first; then one transaction brings the records over, after a backup
          (backups/before_restore_*.tar.gz) of what was there. What a person has forgotten is
@@ -149,7 +150,7 @@ def verify(memory: HermesLite, file: str | os.PathLike | None = None) -> Copy:
     made = sorted(store.root.glob("backups/manual_*.tar.gz"), key=age)
     if file is None and not made:
         raise NotFound("there is no backup made by hand; `backup` makes one")
-    path = Path(file) if file else made[-1]
+    path = _existing(memory, file) if file else made[-1]
     try:
         held = _read_copy(memory, path)
     except DamagedData as problem:
@@ -175,6 +176,12 @@ class _Held:
     is_part: bool = False                             # an archive of prune: some, not all
     cold: Mapping[str, list[Memory]] = field(default_factory=dict)     # of each cold file
     cold_names: frozenset[str] = frozenset()          # of cold files, the damaged ones too
+
+
+def _existing(memory: HermesLite, file: str | os.PathLike) -> Path:
+    """Return the path of a backup; a name such as prune prints is one in the data root."""
+    inside = memory.root / file
+    return inside if not Path(file).exists() and inside.exists() else Path(file)
 
 
 def _read_copy(memory: HermesLite, path: Path) -> _Held:
@@ -332,7 +339,7 @@ def restore(memory: HermesLite, file: str | os.PathLike, *, with_forgotten: bool
     Refused for an archive with unsafe names and for a config.yaml with commands that nobody has
     confirmed, DamagedData for a damaged one, ConfigError without its key: nothing is changed then.
     """
-    store, held = file_store(memory), _read_copy(memory, Path(file))
+    store, held = file_store(memory), _read_copy(memory, _existing(memory, file))
     cold = ColdFiles(store)
     config = _config_of(memory, held)
     if with_config and not dry_run:

@@ -68,6 +68,19 @@ class Backup(Case):
 
 
 class Restore(Case):
+    def test_a_name_as_prune_prints_it_is_found_from_any_folder(self) -> None:
+        memory = self.filled()
+        self.now += timedelta(days=8)
+        taken = memory.prune(all_of_them=True)
+        made = backups.backup(memory)
+        for name in (taken.archive, made.file):
+            inside = Path(self.root, name).relative_to(self.root)
+            self.assertEqual(backups.restore(memory, str(inside), dry_run=True).added,
+                             2 if name == taken.archive else 0)
+        self.assertEqual(backups.verify(memory, inside).problems, ())
+        with self.assertRaisesRegex(NotFound, "backups lie in"):
+            backups.restore(memory, "backups/no-such.json")
+
     def test_what_a_content_filter_blocks_does_not_come_back(self) -> None:
         memory = self.filled()
         copy = backups.backup(memory, self.home / "b.tar.gz")
