@@ -458,5 +458,29 @@ class TestExtensions(unittest.TestCase):
         self.assertEqual(named - listed, set())
 
 
+class TestReadme(unittest.TestCase):
+    """The session that README shows; what else it says is tried by the core's tests."""
+
+    def test_the_session_that_is_shown_is_what_a_person_sees(self) -> None:
+        home = Path(tempfile.mkdtemp(dir=FAST))
+        self.addCleanup(shutil.rmtree, home)
+        session, = blocks("README.md", "console")
+        commands = session.split("$ ")[1:]
+        self.assertGreaterEqual(len(commands), 5)
+        for part in commands:
+            command, _, shown = part.partition("\n")
+            done = subprocess.run(
+                [sys.executable, HOME / "hermes_lite.py", "--root", home / "root",
+                 *shlex.split(command)[1:]], capture_output=True, stdin=subprocess.DEVNULL,
+                env={"PATH": os.defpath, "HERMES_VECTOR_BACKEND": "local"})
+            with self.subTest(command=command):
+                seen = (done.stdout + done.stderr).decode("utf-8")
+                self.assertEqual(self.without_ids(seen), self.without_ids(shown))
+
+    @staticmethod
+    def without_ids(text: str) -> str:
+        return re.sub(STAND_INS["ID"], "ID", text)
+
+
 if __name__ == "__main__":
     unittest.main()
