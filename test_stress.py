@@ -1024,7 +1024,7 @@ class Redaction(unittest.TestCase):
         for _ in range(12):
             small = min(small, self.seconds(unit, 40_000))
             large = min(large, self.seconds(unit, 80_000))
-            if large <= 3 * small:                 # twice as long; 4 x where it is quadratic
+            if large <= 3.5 * small:               # twice as long; 4 x where it is quadratic
                 return True
         return False
 
