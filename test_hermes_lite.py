@@ -13,6 +13,7 @@ import base64
 import builtins
 import contextlib
 import functools
+import gc
 import copy
 import dataclasses
 import http.server
@@ -140,15 +141,24 @@ def holding(root: Path, needle: str) -> list[str]:
                   and needle.encode() in path.read_bytes())
 
 
+def thread_seconds(act) -> float:
+    """Return the time of this thread for a call; the garbage of other tests is not collected in it."""
+    gc.disable()
+    try:
+        started = time.thread_time()
+        act()
+        return time.thread_time() - started
+    finally:
+        gc.enable()
+
+
 def growth(act, unit: str, size: int) -> float:
     """Return how many times dearer a character is in a text ten times as long; 1 is linear.
 
     Time of this thread's own work counts, the best of three runs; the tests leave slack.
     """
     def seconds(text: str) -> float:
-        started = time.thread_time()
-        act(text)
-        return time.thread_time() - started
+        return thread_seconds(lambda: act(text))
     small, large = (unit * (length // len(unit)) for length in (size, 10 * size))
     return min(seconds(large) for _ in range(3)) / 10 / min(seconds(small) for _ in range(3))
 
@@ -1467,9 +1477,7 @@ def is_linear(unit: str, size: int, tries: int = 40) -> bool:
     """Whether twice the text costs at most 2.5 times the CPU time, in the best of some tries."""
     def seconds(length: int) -> float:
         text = unit * (length // len(unit))
-        started = time.thread_time()
-        redact(text)
-        return time.thread_time() - started
+        return thread_seconds(lambda: redact(text))
     small = large = math.inf
     for _ in range(tries):
         small, large = min(small, seconds(size)), min(large, seconds(2 * size))
