@@ -6221,6 +6221,13 @@ class SavedIndex:
         else:
             self._add(self.index, memory_id, entry)
 
+    def size_on_disk(self) -> int:
+        """Return the bytes of the file, 0 where there is none."""
+        try:
+            return self.path.stat().st_size
+        except OSError:
+            return 0
+
     def save(self, cipher: Cipher | None) -> None:
         """Write the index whole; the file then knows every change."""
         make_folder(self.path.parent)
@@ -6861,6 +6868,9 @@ class Journal:
         return [len(data), zlib.crc32(data)]
 
 
+INDEX_SHARE = 3             # an index takes at most about this many times the bytes of index.json
+
+
 class SearchState:
     """.search/ and graph.json: what is derived from the records so that a search finds them.
 
@@ -6937,7 +6947,8 @@ class SearchState:
         """
         limit = max(16, math.isqrt(count) // 8)    # of texts to index again, each time
         for index in self.indexes.values():
-            if index.index is not None and (not index.is_valid or len(index.changed) > limit):
+            is_due = not index.is_valid or len(index.changed) > limit
+            if index.index is not None and is_due and self._leaves_room(index):
                 index.save(self._files.cipher)
         changed = {name: list(index.changed) for name, index in self.indexes.items()
                    if index.is_valid}
@@ -6947,6 +6958,20 @@ class SearchState:
         data = to_json({**state, "crc": zlib.crc32(to_json(state))})
         self._files.write(".search/state.json", data, durable=False)
         self._saved_lag = self._lag()
+
+    def _leaves_room(self, index: SavedIndex) -> bool:
+        """Tell whether the disk has room for an index and, beside it, twice for the records.
+
+        They need that for the backup of a day and for compacting; what is derived can wait.
+        """
+        import shutil
+        try:
+            records = (self._files.root / "index.json").stat().st_size
+            free = shutil.disk_usage(self._files.root).free
+        except OSError:
+            return True
+        roughly = max(INDEX_SHARE * records, index.size_on_disk())
+        return free > roughly + 2 * records
 
 
 class Recovery:

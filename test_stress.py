@@ -826,11 +826,11 @@ class Disk(Stress):
         raise AssertionError("the disk was never full")
 
     def test_a_full_disk_costs_one_sentence_and_no_memory(self) -> None:
-        with mounted(self.root, "2m") as done:
+        with mounted(self.root, "1m") as done:
             if not done:
                 self.skipTest("a tmpfs cannot be mounted here; RLIMIT_FSIZE is tried instead")
             told, spare = Told(), self.root / "spare"
-            spare.write_bytes(b"x" * 1_600_000)
+            spare.write_bytes(b"x" * 600_000)
             memory = open_memory(self.root)
             said = self.remember_until_full(memory, told)
             self.assertIn("the disk is full", said)
