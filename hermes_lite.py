@@ -5707,8 +5707,16 @@ def _brought_together(rows: Sequence[Sequence[float]]) -> float:
     return total
 
 
-def conflict_candidates(index: BM25Index, text: str, most: int = 60) -> list[str]:
-    """Return the keys of notes that may contradict *text*, the newest of each kind first."""
+CANDIDATES = 20             # newest notes of each kind that are looked at
+
+
+def conflict_candidates(index: BM25Index, text: str, most: int = 60, *,
+                        of_each: int = CANDIDATES) -> list[str]:
+    """Return the keys of notes that may contradict *text*, some that do not among them.
+
+    At most *most*, and of each kind of contradiction the *of_each* newest. In an index that stems
+    its words, higher limits miss none that `find_conflicts` would report.
+    """
     found: dict[str, None] = {}
     for labels, words, chain in conflict_queries(text):
         known = [*index.postings.lists(labels), *whole_chains(index, chain)]
@@ -5716,7 +5724,7 @@ def conflict_candidates(index: BM25Index, text: str, most: int = 60) -> list[str
             continue
         terms = [term for word in words for term in index.tokenize(word)]
         for wanted in [[label, *terms] for label in known] or _in_compounds(index, terms):
-            found.update(dict.fromkeys(index.with_all(wanted, CANDIDATES)))
+            found.update(dict.fromkeys(index.with_all(wanted, of_each)))
     return list(found)[:most]
 
 
@@ -5744,9 +5752,6 @@ def whole_chains(index: BM25Index, words: Sequence[str]) -> list[str]:
         whole += [f"{label}." for label in longer if f"{label}." in known]
         begun = [(label, end) for label, end in longer.items() if label in known]
     return whole
-
-
-CANDIDATES = 20             # newest notes of each kind that are looked at
 
 
 def find_duplicate(index: BM25Index, text: str, texts: Callable[[str], str | None], *,
