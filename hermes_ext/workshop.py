@@ -37,9 +37,9 @@ Change = Callable[[str, bytes, bool], "bytes | None"]
 KEYS = re.compile(r"\.master_key.*|\.key_check|\.personal_key|\.env|\.lock.*"
                    r"|memory_archive\.db(-wal|-shm)?|\.(migrate|rescue)/.*")
 SEALED = re.compile(r"index\.json.*|vectors\.(json|f32).*|graph\.json.*|\.search/.+"
-                    r"|\.state_.+|backups/(auto_|prune_|rejected_).+|tombstones\.json"
-                    r"|backups/tombstones\.bak|cold/cold_.+|cold_index\.json.*"
-                    r"|stb_snapshot\.json")
+                    r"|\.state_.+|backups/(auto_|prune_|rejected_).+|tombstones\.json.*"
+                    r"|backups/tombstones\.bak.*|cold/cold_.+|cold_index\.json.*"
+                    r"|stb_snapshot\.json.*")
 DERIVED = re.compile(r"(\.search/.+|graph\.json|vectors\.(json|f32))(\.damaged-.+)?")
 _FOLDERS = ("store", "backups", "rooms", ".search")
 _LEFTOVER = re.compile(r"\..+\.(\d+)\.[0-9a-f]{8}\.tmp")

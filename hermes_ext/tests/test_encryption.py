@@ -316,6 +316,19 @@ class Encrypt(Case):
         self.assertEqual(len(self.open().list()), 3)
         self.assertEqual(len(cold.thaw(self.open(), dry_run=True).ids), 1)
 
+    def test_what_was_set_aside_as_damaged_is_sealed_too(self) -> None:
+        marker = word()
+        memory = self.open()
+        memory.forget(memory.remember("the lantern is lit").id, why=f"asked for by {marker}")
+        memory.close()
+        for name in ("tombstones.json", "backups/tombstones.bak"):
+            path = self.root / name
+            shutil.copy(path, path.with_name(f"{path.name}.damaged-20260101_000000"))
+        encryption.encrypt(self.open(), "on")
+        readable = [path.name for path in self.root.rglob("*")
+                    if path.is_file() and marker.encode() in path.read_bytes()]
+        self.assertEqual(readable, [])
+
     def test_off_moves_a_damaged_side_file_out_of_the_way(self) -> None:
         for name in ("graph.json", "tombstones.json"):
             self.root = self.home / name
