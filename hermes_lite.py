@@ -6298,13 +6298,22 @@ class RootFiles:
         return path
 
     def read(self, name: str) -> bytes | None:
-        """Return the plain bytes of a file that can be done without; a damaged one goes aside."""
+        """Return the plain bytes of a file that can be done without; a damaged one goes aside.
+
+        StorageError where the disk does not give it: what is only unreadable now is not damaged.
+        """
         path = self.root / name
         try:
             return unseal(path.read_bytes(), self.cipher)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError):
+        except OSError as problem:
+            if not path.is_dir():
+                raise StorageError(f"cannot read {path}: {problem.strerror}; mend its owner, its "
+                                   "mode or the disk, and try again; nothing was changed") from None
+            self.set_aside(path)
+            return None
+        except ValueError:
             if is_ciphertext(magic_bytes(path)) and not self.is_read_only:
                 self.check_key()                   # it may be the key that does not fit
             self.set_aside(path)
@@ -6930,7 +6939,7 @@ class SearchState:
             same = complete and state["format"] == self._format and (
                 state["journal"] == journal.mark(state["journal"][0]))
             return state if same and isinstance(state["changed"], dict) else {}
-        except (ValueError, AttributeError, LookupError, TypeError):
+        except (StorageError, ValueError, AttributeError, LookupError, TypeError):
             return {}
 
     def take(self, state: Mapping[str, Any], *, is_trusted: bool) -> None:
