@@ -32,6 +32,7 @@ import re
 import secrets
 import shutil
 import stat
+import statistics
 import string
 import subprocess
 import sys
@@ -1474,16 +1475,19 @@ def own_prefixes(rule: h.RedactionRule) -> list[str]:
 
 
 def is_linear(unit: str, size: int, tries: int = 40) -> bool:
-    """Whether twice the text costs at most 2.5 times the CPU time, in the best of some tries."""
+    """Whether four times the text costs at most 2.5 x 2.5 times the CPU time; 16 is quadratic.
+
+    The median of pairs counts, each measured in one go: a processor that is slow for a while is
+    slow for both.
+    """
     def seconds(length: int) -> float:
         text = unit * (length // len(unit))
         return thread_seconds(lambda: redact(text))
-    small = large = math.inf
-    for _ in range(tries):
-        small, large = min(small, seconds(size)), min(large, seconds(2 * size))
-        if large <= 2.5 * max(small, 0.0005):
+    ratios = []
+    while len(ratios) < tries:
+        ratios.append(seconds(4 * size) / seconds(size))
+        if statistics.median(ratios) <= 2.5 ** 2:
             return True
-        time.sleep(0.01)                           # another process may be busy with the cache
     return False
 
 
