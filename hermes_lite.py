@@ -21,8 +21,8 @@ Chapters, each using only those above it:
      7 Keyword index  bm25, BM25Index, Postings, MemoryPostings
      8 Vectors        LocalHashVectorizer, JinaVectorizer, SiliconFlowVectorizer, VectorCache,
                       CircuitBreaker
-     9 Ranking        rrf_merge, minmax_merge, rank_in_context, search_spelling, judge,
-                      SiliconFlowReranker
+     9 Ranking        rrf_merge, minmax_merge, rank_in_context, search_spelling,
+                      estimate_confidence, SiliconFlowReranker
     10 Graph          extract_entities, GraphStore
     11 Store          Store, FileStore
     12 Digesters      RuleDigester, LLMDigester
@@ -96,7 +96,7 @@ __all__ = [
     "StorageError", "Store", "TAGS_PARAM", "Tombstones", "UsageError", "Vector", "VectorCache",
     "VectorFiles", "VectorKind", "Vectorizer",
     "append_bytes", "build_parser", "check_known", "check_rules", "check_selectors",
-    "conflict_candidates", "count_access", "counted", "cut_tags", "differs_in_fact",
+    "conflict_candidates", "count_access", "pluralize", "cut_tags", "differs_in_fact",
     "display_text", "excerpt", "explain_usage", "extract_entities", "facts", "file_version",
     "find_conflicts", "find_duplicate", "find_root", "fits", "format_mapping", "from_json",
     "fsync_folder", "get_encryption", "import_system", "is_ciphertext", "is_date", "is_gram",
@@ -107,7 +107,7 @@ __all__ = [
     "read_key_file", "read_markdown", "read_yaml", "redact", "redact_nested",
     "remove_unfinished_move", "result_warnings", "rrf_merge", "seal", "search_spelling",
     "set_aside", "similarity", "storage_error", "tag_forms", "take_over_edits", "text_labels",
-    "to_json", "to_markdown", "tokenize_terms", "tomb_mark", "tombs_file", "unit_pieces",
+    "to_json", "to_markdown", "tokenize_terms", "tombstone_fingerprint", "tombstones_file", "unit_pieces",
     "unseal", "utc_now", "without_vectors", "write_atomic"]
 __version__ = "0.1.0"
 
@@ -431,7 +431,7 @@ class Hit(Record):
     """One answer. `score` is for people: BM25, or 3 x cosine where no word matched; of vsearch
     the cosine.
 
-    `confidence`, 0 to 1, is how likely it answers the query, read from what `judge` reads. `why`
+    `confidence`, 0 to 1, is how likely it answers the query, read from what `estimate_confidence` reads. `why`
     tells, for each arm that found it, rank and score, what moved it afterwards, and its age.
     """
     memory: Memory
@@ -5600,7 +5600,7 @@ def rrf_merge(rankings: Sequence[Sequence[str]], k: int = 60) -> list[tuple[str,
     return sorted(scores.items(), key=lambda row: (-row[1], min(ranks[row[0]])))
 
 
-def minmax_merge(arms: Iterable[tuple[Sequence[tuple[str, float]], float]]
+def minmax_merge(retrievers: Iterable[tuple[Sequence[tuple[str, float]], float]]
                  ) -> list[tuple[str, float]]:
     """Fuse arms of (id, score) into (id, score), best first; each arm comes with its weight.
 
@@ -5608,9 +5608,9 @@ def minmax_merge(arms: Iterable[tuple[Sequence[tuple[str, float]], float]]
     go to the id seen first.
     """
     sums: dict[str, float] = {}
-    for arm, weight in arms:
-        best = max((score for _, score in arm), default=0.0)
-        for rank, (name, score) in enumerate(arm, 1):
+    for retriever, weight in retrievers:
+        best = max((score for _, score in retriever), default=0.0)
+        for rank, (name, score) in enumerate(retriever, 1):
             sums[name] = sums.get(name, 0.0) + weight * (score / best if best > 0 else 1 / rank)
     return sorted(sums.items(), key=lambda row: -row[1])
 
@@ -5788,8 +5788,8 @@ def search_spelling(index: BM25Index, query: str, k: int, *,
 SPELLING_DEPTH = 200
 
 
-def judge(score: float, ceiling: float, best: float, *, beside: bool = False,
-          voice: float = 0.0) -> float:
+def estimate_confidence(score: float, ideal: float, best: float, *, beside: bool = False,
+          speaker_boost: float = 0.0) -> float:
     """How likely a hit answers the query, 0 to 1, from its keyword score.
 
     score    of the hit                        best    of the best hit
@@ -5801,9 +5801,9 @@ def judge(score: float, ceiling: float, best: float, *, beside: bool = False,
     Fitted to LoCoMo, LongMemEval, MemoryBank, CMRC and XQuAD, each counted once, with questions
     asked of the wrong conversation and questions whose answer was taken out.
     """
-    if score <= 0 or ceiling <= 0 or best <= 0:
+    if score <= 0 or ideal <= 0 or best <= 0:
         return 0.0
-    x = (0.4 + 1.6 * math.log(score / ceiling) + 2.5 * math.log(score / best) + 1.2 * voice
+    x = (0.4 + 1.6 * math.log(score / ideal) + 2.5 * math.log(score / best) + 1.2 * speaker_boost
          - 2.4 * beside)
     return 1 / (1 + math.exp(-x))
 
@@ -5985,7 +5985,7 @@ class Store(Protocol):
     def get(self, memory_id: str) -> Memory | None: ...
     def __iter__(self) -> Iterator[Memory]: ...
     def __len__(self) -> int: ...
-    def transaction(self, *, patience: float | None = None) -> AbstractContextManager[None]: ...
+    def transaction(self, *, timeout: float | None = None) -> AbstractContextManager[None]: ...
     def refresh(self) -> None: ...
     def put(self, memory: Memory) -> None: ...
     def remove(self, memory_id: str, *, why: str | None, also: Iterable[str] = ()) -> None: ...
@@ -5993,7 +5993,7 @@ class Store(Protocol):
     def is_taken(self, memory_id: str) -> bool: ...
     def forgotten(self, text: str) -> Mapping[str, str] | None: ...
     def removals(self) -> Mapping[str, Mapping[str, str]]: ...
-    def lift(self, text: str, *, memory_id: str = "") -> None: ...
+    def remove_tombstone(self, text: str, *, memory_id: str = "") -> None: ...
     def search_words(self, query: str, k: int, *, accept: Callable[[str], bool] | None = None,
                      rarest: int | None = None) -> list[tuple[str, float]]: ...
     def in_context(self, query: str, found: Sequence[tuple[str, float]], *, scale: float,
@@ -6010,8 +6010,8 @@ class Store(Protocol):
     def put_vectors(self, vectorizer: Vectorizer, vectors: Mapping[str, Vector]) -> None: ...
     def vector_kind(self) -> VectorKind | None: ...
     def vector_chunks(self, kind: VectorKind) -> Iterable[VectorCache]: ...
-    def tombs(self) -> tuple[str, dict[str, dict[str, str]]]: ...
-    def set_tombs(self, key: str, tombs: Mapping[str, Mapping[str, str]]) -> None: ...
+    def get_tombstones(self) -> tuple[str, dict[str, dict[str, str]]]: ...
+    def set_tombstones(self, key: str, tombstones: Mapping[str, Mapping[str, str]]) -> None: ...
     def duplicate(self, text: str, *, accept: Callable[[str], bool] | None = None
              ) -> str | None: ...
     def tagged(self, tags: Sequence[str], most: int | None = None) -> list[str]: ...
@@ -6259,7 +6259,7 @@ def _map_file(path: Path) -> memoryview:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
-def tomb_mark(key: str, text: str) -> str:
+def tombstone_fingerprint(key: str, text: str) -> str:
     """Return the keyed hash under which a removed text is known; the text is not kept.
 
     Texts of the same `facts` share it: marks, case and fillers do not count, 1.5 and 15 do.
@@ -6269,9 +6269,9 @@ def tomb_mark(key: str, text: str) -> str:
                     hashlib.sha256).hexdigest()[:40]
 
 
-def tombs_file(key: str, tombs: Mapping[str, Mapping[str, str]]) -> bytes:
+def tombstones_file(key: str, tombstones: Mapping[str, Mapping[str, str]]) -> bytes:
     """Return the bytes of tombstones.json, version 1, with a checksum."""
-    body = {"version": 1, "key": key, "tombstones": tombs}
+    body = {"version": 1, "key": key, "tombstones": tombstones}
     return to_json({**body, "crc": zlib.crc32(to_json(body))}) + b"\n"
 
 
@@ -6345,7 +6345,7 @@ class Mirror:
     def __init__(self, files: RootFiles, row_of: Callable[[str], bytes | None], *,
                  is_kept: Callable[[], bool] = lambda: True) -> None:
         self.pending: dict[str, None] = {}         # changed, and maybe not yet in store/
-        self.accessed: dict[str, None] = {}        # counted, and not yet so in store/
+        self.accessed: dict[str, None] = {}        # pluralize, and not yet so in store/
         self.stale: dict[str, None] = {}           # of `accessed`, by processes that were killed
         self.spared: frozenset[str] = frozenset()  # ids whose file a person is to write or delete
         self._files = files
@@ -6425,14 +6425,14 @@ class Tombstones:
 
     def ids(self) -> set[str]:
         """Return the ids of all memories that left a tombstone."""
-        return {tomb["id"] for tomb in self.by_mark.values()}
+        return {tombstone["id"] for tombstone in self.by_mark.values()}
 
     def mark(self, text: str) -> str:
         """Return the keyed hash of *text*; the first one makes the key."""
         if not self.key():
             self._key = os.urandom(32).hex()
             self._files.write("tombstones.json", self._data())
-        return tomb_mark(self._key, text)
+        return tombstone_fingerprint(self._key, text)
 
     def key(self) -> str:
         """Return the key of the hashes, "" when none was made by any process yet."""
@@ -6449,18 +6449,18 @@ class Tombstones:
     def marks_of(self, text: str, memory_id: str) -> list[str]:
         """Return the marks that keep *text*, or this id, away."""
         wanted = self.by_mark.get(self.mark(text), {}).get("id"), memory_id
-        return [mark for mark, tomb in self.by_mark.items() if tomb["id"] in wanted]
+        return [mark for mark, tombstone in self.by_mark.items() if tombstone["id"] in wanted]
 
-    def add(self, memory_id: str, marks: Iterable[str], tomb: dict[str, str] | None) -> None:
+    def add(self, memory_id: str, marks: Iterable[str], tombstone: dict[str, str] | None) -> None:
         """Retire an id, and keep its texts away when there is a tombstone."""
         self.retired.add(memory_id)
-        if tomb is not None:
-            self.by_mark.update(dict.fromkeys(marks, tomb))
+        if tombstone is not None:
+            self.by_mark.update(dict.fromkeys(marks, tombstone))
 
-    def replace(self, key: str, tombs: Mapping[str, Mapping[str, str]]) -> None:
+    def replace(self, key: str, tombstones: Mapping[str, Mapping[str, str]]) -> None:
         """Take over the tombstones of another store, and their key, in place of any here."""
         self._key = key
-        self.by_mark = {mark: dict(tomb) for mark, tomb in tombs.items()}
+        self.by_mark = {mark: dict(tombstone) for mark, tombstone in tombstones.items()}
         self.retired.update(self.ids())
         self.save()
 
@@ -6472,7 +6472,7 @@ class Tombstones:
                 self._files.write(name, self._saved)
 
     def _data(self) -> bytes:
-        return tombs_file(self._key, self.by_mark)
+        return tombstones_file(self._key, self.by_mark)
 
     def read(self) -> None:
         """Read the tombstones anew; the copy in backups/ stands in for a lost file."""
@@ -6494,8 +6494,8 @@ class Tombstones:
         content = from_json(data)
         if content.pop("crc", None) not in (None, zlib.crc32(to_json(content))):
             raise ValueError("checksum")
-        self.by_mark = {str(mark): {name: str(tomb[name]) for name in ("id", "why", "at")}
-                        for mark, tomb in content["tombstones"].items()}
+        self.by_mark = {str(mark): {name: str(tombstone[name]) for name in ("id", "why", "at")}
+                        for mark, tombstone in content["tombstones"].items()}
         self._key = str(content["key"])
         self.retired.update(self.ids())
         is_sealed_as_wanted = is_ciphertext(stored) == (self._files.cipher is not None)
@@ -7185,12 +7185,12 @@ class FileStore:
     # -- transactions -------------------------------------------------------
 
     @contextlib.contextmanager
-    def transaction(self, *, patience: float | None = None) -> Iterator[None]:
-        """Hold the lock, up to date; commit at the outermost end. Locked after *patience* s."""
+    def transaction(self, *, timeout: float | None = None) -> Iterator[None]:
+        """Hold the lock, up to date; commit at the outermost end. Locked after *timeout* s."""
         if self._depth == 0:
             make_folder(self.root)
             self._lock.acquire(timeout=self.config["storage"]["lock_timeout_seconds"]
-                               if patience is None else patience)
+                               if timeout is None else timeout)
         self._depth += 1
         try:
             if self._depth == 1:
@@ -7257,10 +7257,10 @@ class FileStore:
         *also* are other wordings under which it may come back. *why* None leaves no tombstone:
         the memory may come back, as when a backup is restored.
         """
-        tomb = {"id": memory_id, "why": redact(str(why))[0], "at": iso(self.clock())}
+        tombstone = {"id": memory_id, "why": redact(str(why))[0], "at": iso(self.clock())}
         texts = (self.text(memory_id), *also) if why else ()
         marks = [self.tombstones.mark(text) for text in texts]
-        self._do(["del", memory_id, *([marks, tomb] if why else ())])
+        self._do(["del", memory_id, *([marks, tombstone] if why else ())])
 
     def touch(self, memory_ids: Sequence[str], moment: datetime) -> None:
         """Count an access of each; written without fsync."""
@@ -7328,9 +7328,9 @@ class FileStore:
 
     def removals(self) -> dict[str, dict[str, str]]:
         """Return {id: {id, why, at}} of every memory that left a tombstone."""
-        return {tomb["id"]: tomb for tomb in self.tombstones.by_mark.values()}
+        return {tombstone["id"]: tombstone for tombstone in self.tombstones.by_mark.values()}
 
-    def lift(self, text: str, *, memory_id: str = "") -> None:
+    def remove_tombstone(self, text: str, *, memory_id: str = "") -> None:
         """Drop the tombstones of *text*, and of that id: a person wants it back."""
         for mark in self.tombstones.marks_of(text, memory_id):
             self._do(["lift", mark])
@@ -7339,13 +7339,13 @@ class FileStore:
         """Return the keyed hash under which *text* is known once it is forgotten."""
         return self.tombstones.mark(text)
 
-    def tombs(self) -> tuple[str, dict[str, dict[str, str]]]:
+    def get_tombstones(self) -> tuple[str, dict[str, dict[str, str]]]:
         """Return the key and {mark: {id, why, at}} of all that was forgotten."""
         return self.tombstones.key(), dict(self.tombstones.by_mark)
 
-    def set_tombs(self, key: str, tombs: Mapping[str, Mapping[str, str]]) -> None:
+    def set_tombstones(self, key: str, tombstones: Mapping[str, Mapping[str, str]]) -> None:
         """Take over the tombstones of another store, and their key, in place of any here."""
-        self.tombstones.replace(key, tombs)
+        self.tombstones.replace(key, tombstones)
 
     # -- search -------------------------------------------------------------
 
@@ -7735,7 +7735,7 @@ class FileStore:
         if not (is_due or self.vectors.fresh or self.search_state.is_behind()):
             return
         try:
-            with self.transaction(patience=0.5):
+            with self.transaction(timeout=0.5):
                 if is_due and self.journal.end:
                     self.compact()
                 if self.vectors.fresh:
@@ -8255,18 +8255,18 @@ class Ranking:
         self.floor = found[-1][1] if len(found) == deep else self.vectorizer.threshold
         return found[:self.depth]
 
-    def dated(self, arms: Mapping[str, Sequence[tuple[str, float]]],
+    def dated(self, retrievers: Mapping[str, Sequence[tuple[str, float]]],
               span: tuple[datetime, datetime], k: int) -> list[tuple[str, float]]:
         """Return the memories made in the span: those found by other arms, then the newest."""
         made = [i for i in self.store.made_between(*span) if self.accept is None or self.accept(i)]
         inside = set(made)
-        found = (i for arm in arms.values() for i, _ in arm if i in inside)
+        found = (i for retriever in retrievers.values() for i, _ in retriever if i in inside)
         return [(i, 1.0) for i in dict.fromkeys([*found, *made[:k]])]
 
-    def is_unfound(self, arms: Mapping[str, Sequence[tuple[str, float]]]) -> bool:
+    def is_unfound(self, retrievers: Mapping[str, Sequence[tuple[str, float]]]) -> bool:
         """Tell whether no word of the query was found; of "T2024-08" 08 alone is no word."""
-        pieces, words = identifiers(self.query), arms["keywords"]
-        if not words or not pieces or any(arm for name, arm in arms.items()
+        pieces, words = identifiers(self.query), retrievers["keywords"]
+        if not words or not pieces or any(retriever for name, retriever in retrievers.items()
                                           if name not in ("keywords", "vectors")):
             return not words
         if any(map(str.isalnum, pieces)) or _size("".join(pieces)) < _size(self.query):
@@ -8290,20 +8290,20 @@ class Ranking:
         return sorted(((i, score) for i, score in found.items() if score),
                       key=lambda pair: -pair[1])[:self.depth]
 
-    def fused(self, arms: Mapping[str, Sequence[tuple[str, float]]]) -> list[tuple[str, float]]:
+    def fused(self, retrievers: Mapping[str, Sequence[tuple[str, float]]]) -> list[tuple[str, float]]:
         """Merge the arms, then rank by what stands beside; in units of the best keyword score."""
-        how, words, near = self.how, arms["keywords"], arms["vectors"]
+        how, words, near = self.how, retrievers["keywords"], retrievers["vectors"]
         if how["fusion"] == "rrf":
             words = self._in_context(words, 1.0)
-            return rrf_merge([[i for i, _ in arm] for arm in {**arms, "keywords": words}.values()],
+            return rrf_merge([[i for i, _ in retriever] for retriever in {**retrievers, "keywords": words}.values()],
                              k=how["rrf_k"])
         # Local vectors know spelling, which keywords know better: at 0 they only add at the end.
         weight = how["local_vector_weight" if self.is_local else "vector_weight"]
         weights = {"keywords": 1 - weight, "vectors": weight, "dates": how["dates"],
                    "containing": 2.0}
-        arms = {**arms, "vectors": [(i, score - self.floor + 1e-6) for i, score in near]}
-        merged = minmax_merge((arm, weights.get(name, how["vector_weight"]))
-                              for name, arm in arms.items())
+        retrievers = {**retrievers, "vectors": [(i, score - self.floor + 1e-6) for i, score in near]}
+        merged = minmax_merge((retriever, weights.get(name, how["vector_weight"]))
+                              for name, retriever in retrievers.items())
         scale = (1 - weight) / words[0][1] if words else 0.0
         return self._in_context(merged, scale)
 
@@ -8312,10 +8312,10 @@ class Ranking:
         return self.store.in_context(self.query, found, scale=scale, accept=self.accept)
 
     def hits(self, merged: Sequence[tuple[str, float]],
-             arms: Mapping[str, Sequence[tuple[str, float]]], *, limit: int) -> list[Hit]:
+             retrievers: Mapping[str, Sequence[tuple[str, float]]], *, limit: int) -> list[Hit]:
         """Make hits of ids, in their order; leave out what only a weak vector found."""
-        places = {name: {i: (rank, score) for rank, (i, score) in enumerate(arm, 1)}
-                  for name, arm in arms.items()}
+        places = {name: {i: (rank, score) for rank, (i, score) in enumerate(retriever, 1)}
+                  for name, retriever in retrievers.items()}
         least, hits = self.how["min_score"] / 3, []
         for memory_id, fused in merged:
             if len(hits) == limit:
@@ -8327,7 +8327,7 @@ class Ranking:
             memory = self.store.get(memory_id)
             if memory is None or (set(found) == {"vectors"} and cosine < least):
                 continue
-            why = {"arms": {name: {"rank": rank, "score": round(score, 4)}
+            why = {"retrievers": {name: {"rank": rank, "score": round(score, 4)}
                             for name, (rank, score) in found.items()}, "fused": round(fused, 6)}
             if memory.access_count >= self.how["hot_threshold"]:
                 why["hot"] = self.how["hot_boost"]
@@ -8336,9 +8336,9 @@ class Ranking:
             hits.append(Hit(memory, words, cosine, words if words > 0 else 3 * cosine, why))
         return hits
 
-    def ranked(self, arms: Mapping[str, Sequence[tuple[str, float]]], limit: int) -> list[Hit]:
+    def ranked(self, retrievers: Mapping[str, Sequence[tuple[str, float]]], limit: int) -> list[Hit]:
         """Return the hits of all arms, best first, each with its confidence."""
-        return self.judged(self.quoted_first(self.hits(self.fused(arms), arms, limit=limit)))
+        return self.judged(self.quoted_first(self.hits(self.fused(retrievers), retrievers, limit=limit)))
 
     def quoted_first(self, hits: list[Hit]) -> list[Hit]:
         """Let what holds a phrase in quotation marks word for word count 1 + `phrase` times."""
@@ -8355,36 +8355,36 @@ class Ranking:
 
     def judged(self, hits: list[Hit]) -> list[Hit]:
         """Give each hit its confidence."""
-        ceiling = self.store.ideal_score(self.query)
+        ideal = self.store.ideal_score(self.query)
         unit = max((hit.kw_score for hit in hits), default=0.0)
         if self.how["fusion"] == "rrf":
             scores = [hit.kw_score for hit in hits]
         else:
-            scores = [hit.why["fused"] * unit if "containing" not in hit.why["arms"]
+            scores = [hit.why["fused"] * unit if "containing" not in hit.why["retrievers"]
                       else hit.kw_score for hit in hits]
         sources = Counter(hit.memory.source for hit in hits)
-        voices, best, judged = _voices(self.query, hits, scores), max(scores, default=0.0), []
-        for hit, score, voice in zip(hits, scores, voices):
+        speaker_boosts, best, judged = _speaker_boosts(self.query, hits, scores), max(scores, default=0.0), []
+        for hit, score, speaker_boost in zip(hits, scores, speaker_boosts):
             source = hit.memory.source
-            words = judge(score, ceiling, best, voice=voice,
+            words = estimate_confidence(score, ideal, best, speaker_boost=speaker_boost,
                           beside=source is not None and sources[source] > 1)
             near = 0.0 if words and self.is_local else _likely(
                 hit.vec_score, self.vectorizer)         # spelling says no more than the words did
-            part = hit.why["arms"].get("containing", {}).get("score", 0.0)
+            part = hit.why["retrievers"].get("containing", {}).get("score", 0.0)
             judged.append(replace(hit, confidence=round(max(words, near, part), 4)))
         return judged
 
     def is_sure(self, hits: Sequence[Hit]) -> bool:
         """Tell whether any hit is likely enough, or was found by more than words and vectors."""
         least, unsure = self.how["min_confidence"], {"keywords", "vectors"}
-        return any(hit.confidence >= least or not unsure.issuperset(hit.why["arms"])
+        return any(hit.confidence >= least or not unsure.issuperset(hit.why["retrievers"])
                    for hit in hits)
 
 
 _MOST_PHRASES = 20             # of a query that count: 1 + `phrase` to the power of them is a float
 
 
-def _voices(query: str, hits: Sequence[Hit], scores: Sequence[float]) -> list[float]:
+def _speaker_boosts(query: str, hits: Sequence[Hit], scores: Sequence[float]) -> list[float]:
     """By how much what the one named in the query said leads over what others said, hit by hit.
 
     -1 to 1; 0 where no hit is said by one whom the query names.
@@ -8459,7 +8459,7 @@ class HermesLite:
         seconds = float(self.config["vectors"]["close_seconds"]) if is_behind else 0.0
         self._embedder.end(seconds)
         with self.lock:
-            self._write_touched(patience=1.0)
+            self._write_touched(timeout=1.0)
             self.notify_systems("close")
             self.store.close()
 
@@ -8490,15 +8490,15 @@ class HermesLite:
         draft = self._gated(draft)
         with self.lock, self.store.transaction():
             warnings = self._ask_tombstones(draft)
-            twin, conflicts = self._compare(draft)
-            memory = self._settled(self._merged(twin, draft) if twin else self._fresh(draft),
-                                   twin, draft)
+            duplicate, conflicts = self._compare(draft)
+            memory = self._settled(self._merged(duplicate, draft) if duplicate else self._fresh(draft),
+                                   duplicate, draft)
             self.store.put(memory)
             alone = self._batch is None
             if not alone:
                 self._batch.append(memory)
         warnings += self._after_write([memory]) if alone else ()
-        return Remembered(memory.id, twin is None, memory.room, draft.redacted, conflicts,
+        return Remembered(memory.id, duplicate is None, memory.room, draft.redacted, conflicts,
                           warnings)
 
     def remember_many(self, texts: Iterable[str | Mapping[str, object]],
@@ -8596,19 +8596,19 @@ class HermesLite:
                               "forgotten")
             warnings = self._ask_tombstones(draft)
             if replacing or old is not None and old.content == record.content:
-                twin, conflicts = None if replacing else old, ()
+                duplicate, conflicts = None if replacing else old, ()
             else:
-                twin, conflicts = self._compare(draft)
-            kept = self._merged(twin, draft) if twin else record if replacing else replace(
+                duplicate, conflicts = self._compare(draft)
+            kept = self._merged(duplicate, draft) if duplicate else record if replacing else replace(
                 record, id=self._own_id(record.id))
-            kept = self._settled(kept, twin, draft)
-            alone, changed = self._batch is None, kept != twin
+            kept = self._settled(kept, duplicate, draft)
+            alone, changed = self._batch is None, kept != duplicate
             if changed:
                 self.store.put(kept)
             if changed and not alone:
                 self._batch.append(kept)
         warnings += self._after_write([kept]) if alone and changed else ()
-        return Remembered(kept.id, twin is None, kept.room, draft.redacted, conflicts, warnings)
+        return Remembered(kept.id, duplicate is None, kept.room, draft.redacted, conflicts, warnings)
 
     def redact_record(self, record: Memory, *, filtered: bool = True) -> Memory:
         """Redact every field of a record; a category or room that config.yaml lacks is mapped.
@@ -8744,40 +8744,40 @@ class HermesLite:
         return replace(clean, redacted=_union(draft.redacted, clean.redacted))
 
     def _ask_tombstones(self, draft: Draft) -> tuple[str, ...]:
-        tomb = next(filter(None, map(self.store.forgotten, {
+        tombstone = next(filter(None, map(self.store.forgotten, {
             draft.content: None, _unlabelled(draft.content): None})), None)
-        if tomb is None:
+        if tombstone is None:
             return ()
-        removed = parse_time(tomb["at"])
+        removed = parse_time(tombstone["at"])
         when = f"{removed.astimezone(self.config.zone):%Y-%m-%d}" if removed else "some day"
-        aged = tomb["why"].startswith("pruned: ")
+        aged = tombstone["why"].startswith("pruned: ")
         if aged and not draft.deliberate:          # it was not forgotten, it grew old
-            self.store.lift(draft.content, memory_id=tomb["id"])
+            self.store.remove_tombstone(draft.content, memory_id=tombstone["id"])
             return ()
         if not draft.deliberate:
-            raise Refused(f"this text was removed on {when} ({tomb['why']}) and is not taken "
+            raise Refused(f"this text was removed on {when} ({tombstone['why']}) and is not taken "
                           "up again; remember it by hand to bring it back", "forgotten")
-        self.store.lift(draft.content, memory_id=tomb["id"])
-        return (f"this text was removed on {when} ({tomb['why']}); it is kept again because "
+        self.store.remove_tombstone(draft.content, memory_id=tombstone["id"])
+        return (f"this text was removed on {when} ({tombstone['why']}); it is kept again because "
                 "you asked",)
 
     def _compare(self, draft: Draft) -> tuple[Memory | None, tuple[Conflict, ...]]:
         """Return the memory that already says this, if any, and those that contradict it."""
-        twin, conflicts = self._twin(draft), []
+        duplicate, conflicts = self._find_duplicate(draft), []
         for memory_id in self.store.conflict_candidates(draft.content):
             other = self.store.text(memory_id)
-            if other is None or twin and memory_id == twin.id:
+            if other is None or duplicate and memory_id == duplicate.id:
                 continue
             if found := _conflict(draft.content, other):
                 conflicts.append(Conflict(memory_id, *found, self.redact_field(other)))
-        return twin, tuple(conflicts)
+        return duplicate, tuple(conflicts)
 
-    def _twin(self, draft: Draft) -> Memory | None:
+    def _find_duplicate(self, draft: Draft) -> Memory | None:
         """Return the same agent's memory that says this, else the one that a system names."""
-        twin_id = self.store.duplicate(draft.content, accept=lambda memory_id: (
+        duplicate_id = self.store.duplicate(draft.content, accept=lambda memory_id: (
             one := self.store.get(memory_id)) and is_same_agent(one.agent, draft.agent))
-        if twin_id:
-            return self.store.get(twin_id)
+        if duplicate_id:
+            return self.store.get(duplicate_id)
         found = (system.find_equivalent(draft) for system in self.systems_with("find_equivalent"))
         return next(filter(None, map(self.store.get, filter(None, found))), None)
 
@@ -8789,16 +8789,16 @@ class HermesLite:
         return memory if memory.meta == before.meta else replace(
             memory, meta=redact_nested(memory.meta, self.redact_field))
 
-    def _merged(self, twin: Memory, draft: Draft) -> Memory:
+    def _merged(self, duplicate: Memory, draft: Draft) -> Memory:
         """Return the older memory with what the newer text adds; a category beats general."""
-        category = draft.category if twin.category == "general" else twin.category
-        room = twin.room if category == twin.category else self.config.room_of(category)
+        category = draft.category if duplicate.category == "general" else duplicate.category
+        room = duplicate.room if category == duplicate.category else self.config.room_of(category)
         return replace(
-            twin, category=category, room=room, source=twin.source or draft.source,
-            importance=max(twin.importance, draft.importance),
-            execution_verified=twin.execution_verified or draft.verified,
-            redacted=_union(twin.redacted, draft.redacted),
-            tags=_union(tag_forms(twin.tags), draft.tags))
+            duplicate, category=category, room=room, source=duplicate.source or draft.source,
+            importance=max(duplicate.importance, draft.importance),
+            execution_verified=duplicate.execution_verified or draft.verified,
+            redacted=_union(duplicate.redacted, draft.redacted),
+            tags=_union(tag_forms(duplicate.tags), draft.tags))
 
     def _fresh(self, draft: Draft) -> Memory:
         now = self.clock()
@@ -8814,7 +8814,7 @@ class HermesLite:
         """Tell the systems, outside every lock; what fails is said. Vectors are made later."""
         self._has_written = True
         agents = {memory.agent for memory in memories}
-        self.tell("remember", [memory.id for memory in memories],
+        self.emit("remember", [memory.id for memory in memories],
                   agent=agents.pop() if len(agents) == 1 else None)
         if self.vectorizer.name != "local":
             self._embedder.wake()
@@ -8869,18 +8869,18 @@ class HermesLite:
         with self.lock:
             self.store.refresh()
             degraded += self._waiting()
-            ranking = self._ranking(query, vectorizer, max(_ARM_DEPTH, k),
+            ranking = self._ranking(query, vectorizer, max(_RETRIEVER_DEPTH, k),
                                     self._filter(room, wanted, agent))
-            arms = self._arms(query, ranking.depth, ranking.accept, degraded)
-            is_enough = ranking.is_local and len(arms["keywords"]) >= k
-            arms["vectors"] = [] if is_enough else ranking.near(vector)
+            retrievers = self._retrievers(query, ranking.depth, ranking.accept, degraded)
+            is_enough = ranking.is_local and len(retrievers["keywords"]) >= k
+            retrievers["vectors"] = [] if is_enough else ranking.near(vector)
             if span:
-                arms["dates"] = ranking.dated(arms, span, k)
-            hits = ranking.ranked(arms, max(2 * k, _RERANK_DEPTH))
+                retrievers["dates"] = ranking.dated(retrievers, span, k)
+            hits = ranking.ranked(retrievers, max(2 * k, _RERANK_DEPTH))
             if not wanted and not ranking.is_sure(hits):
-                arms["keywords"], hits = [], []
-            if ranking.is_unfound(arms) and (part := ranking.containing()):
-                hits = ranking.ranked({**arms, "containing": part}, max(2 * k, _RERANK_DEPTH))
+                retrievers["keywords"], hits = [], []
+            if ranking.is_unfound(retrievers) and (part := ranking.containing()):
+                hits = ranking.ranked({**retrievers, "containing": part}, max(2 * k, _RERANK_DEPTH))
         hits = self._reranked(query, hits, k, degraded)
         return self._answer(query, self._weighed(query, hits, degraded)[:k], degraded)
 
@@ -8936,7 +8936,7 @@ class HermesLite:
             ranked = ranking.near(vector)
             found = ranking.hits(ranked, {"vectors": ranked}, limit=k)
         hits = self._outgoing_hits([replace(hit, score=hit.vec_score) for hit in found])
-        self.tell("vsearch", [hit.id for hit in hits], query=query)
+        self.emit("vsearch", [hit.id for hit in hits], query=query)
         return Hits(hits, degraded + self.take_notices())
 
     def _check_query(self, query: str, top_k: int | None) -> tuple[str, int]:
@@ -8993,17 +8993,17 @@ class HermesLite:
         is_known = room is None and agent is None
         return IdFilter(known.__contains__ if is_known else passes, known)
 
-    def _arms(self, query: str, depth: int, accept: Callable[[str], bool] | None,
+    def _retrievers(self, query: str, depth: int, accept: Callable[[str], bool] | None,
               degraded: builtins.list[str]) -> dict[str, builtins.list[tuple[str, float]]]:
         """Ask the keyword index and every system's arm; one that fails is named, not fatal."""
-        arms = {"keywords": self.store.search_words(query, depth, accept=accept)}
+        retrievers = {"keywords": self.store.search_words(query, depth, accept=accept)}
         for system in self.systems_with("retrieve"):
             try:
-                arms[system.name] = [(i, 0.0) for i in system.retrieve(query)
+                retrievers[system.name] = [(i, 0.0) for i in system.retrieve(query)
                                      if self.store.get(i) and (accept is None or accept(i))]
             except Exception as problem:           # foreign code may raise anything
                 degraded.append(f"{system.name}: {type(problem).__name__}")
-        return arms
+        return retrievers
 
     def _reranked(self, query: str, hits: builtins.list[Hit], k: int,
                   degraded: builtins.list[str]) -> builtins.list[Hit]:
@@ -9027,7 +9027,7 @@ class HermesLite:
     def _answer(self, query: str, hits: builtins.list[Hit], degraded: builtins.list[str]) -> Hits:
         """Count the accesses without making the reader wait for a writer or a disk."""
         hits = self._outgoing_hits(hits)
-        self.tell("recall", [hit.id for hit in hits], query=query)
+        self.emit("recall", [hit.id for hit in hits], query=query)
         with self.lock:
             self._touched += [hit.id for hit in hits]
             self._write_touched()
@@ -9036,12 +9036,12 @@ class HermesLite:
     def _outgoing_hits(self, hits: Sequence[Hit]) -> builtins.list[Hit]:
         return [replace(hit, memory=self.outgoing(hit.memory)) for hit in hits]
 
-    def _write_touched(self, patience: float = 0.02) -> None:
+    def _write_touched(self, timeout: float = 0.02) -> None:
         """Write the counted accesses; a busy or read-only store gets them later, or never."""
         if not self._touched:
             return
         try:
-            with self.store.transaction(patience=patience):
+            with self.store.transaction(timeout=timeout):
                 self.store.touch(self._touched, self.clock())
             self._touched = []
         except (Locked, StorageError, ConfigError):
@@ -9185,7 +9185,7 @@ class HermesLite:
     def get(self, memory_id: str) -> Memory:
         """Return one memory; NotFound when there is none of that id."""
         memory = self.lookup(memory_id)
-        self.tell("show", [memory.id])
+        self.emit("show", [memory.id])
         return self.outgoing(memory)
 
     def lookup(self, memory_id: str) -> Memory:
@@ -9204,7 +9204,7 @@ class HermesLite:
         with self.lock, self.store.transaction():
             memory = replace(self.lookup(memory_id), execution_verified=True)
             self.store.put(memory)
-        self.tell("verify", [memory_id])
+        self.emit("verify", [memory_id])
         return memory
 
     def forget(self, memory_id: str, *, why: str = "forgotten") -> Forgotten:
@@ -9216,7 +9216,7 @@ class HermesLite:
         with self.lock, self.store.transaction():
             memory, why = self.lookup(memory_id), self.redact_field(why)
             self.store.remove(memory_id, why=why, also=other_wordings(memory.content))
-        self.tell("forget", [memory_id], why=why)
+        self.emit("forget", [memory_id], why=why)
         warnings = self.notify_systems("after_forget", memory, why)
         with self.lock:                            # a system may have taken it out of its files
             backups = self.store.holding(memory_id)
@@ -9249,7 +9249,7 @@ class HermesLite:
                 self.store.remove(row.id, why=f"pruned: {row.reason}")
         for memory in gone:
             self.notices += self.notify_systems("after_forget", memory, "pruned")
-        self.tell("prune", [row.id for row in plan.expired])
+        self.emit("prune", [row.id for row in plan.expired])
         return replace(plan, archive=archive, dry_run=False)
 
     def _takes_most(self, plan: Pruned) -> bool:
@@ -9342,7 +9342,7 @@ class HermesLite:
         """Return memories, newest first, that pass every filter given."""
         rows = self.matching(room=room, category=category, since=since, unverified=unverified,
                              tags=tags, agent=agent, limit=limit)
-        self.tell("list", [memory.id for memory in rows])
+        self.emit("list", [memory.id for memory in rows])
         return rows
 
     def matching(self, *, room: str | None = None, category: str | None = None,
@@ -9415,7 +9415,7 @@ class HermesLite:
         if not found:
             raise NotFound(f"no memory mentions {self.quote(entity)}; `graph` lists "
                            "the entities there are")
-        self.tell("graph", [memory.id for memory in found[:top]], query=entity)
+        self.emit("graph", [memory.id for memory in found[:top]], query=entity)
         return [{"id": m.id, "content": self.redact_field(m.content)} for m in found[:top]]
 
     def vectors(self) -> dict[str, object]:
@@ -9566,7 +9566,7 @@ class HermesLite:
         finally:
             _ACTING.reset(mark)
 
-    def tell(self, what: str, ids: Iterable[str] = (), *, agent: str | None = None,
+    def emit(self, what: str, ids: Iterable[str] = (), *, agent: str | None = None,
              query: str | None = None, why: str | None = None) -> None:
         """Tell the observers what was done; one that fails becomes a notice."""
         surface, doer, told = _ACTING.get()
@@ -9611,7 +9611,7 @@ class HermesLite:
         return found
 
 
-_ARM_DEPTH, _RERANK_DEPTH, _QUERY_CHARS = 50, 20, 10_000
+_RETRIEVER_DEPTH, _RERANK_DEPTH, _QUERY_CHARS = 50, 20, 10_000
 _MANY_TO_PRUNE = 20        # a smaller store may lose most of its memories to one prune
 _MANY_TAGGED = 5_000       # from so many on each candidate is asked for its tags instead
 # (surface, agent, what was told) of the thread or task that acts.
@@ -9689,12 +9689,12 @@ def _conflict(new: str, old: str) -> tuple[str, str] | None:
     shorter, longer = sorted((len(normalise(new)), len(normalise(old))))
     if shorter >= SHORTEST_DUPLICATE and 2 * shorter >= DUPLICATE_RATIO * (shorter + longer):
         fact = differs_in_fact(new, old)
-        if fact and _is_rival(fact, new, old) and similarity(new, old) >= DUPLICATE_RATIO:
+        if fact and _is_conflict_candidate(fact, new, old) and similarity(new, old) >= DUPLICATE_RATIO:
             return fact, "value"
     return next(iter(find_conflicts(new, old)), None)
 
 
-def _is_rival(fact: str, new: str, old: str) -> bool:
+def _is_conflict_candidate(fact: str, new: str, old: str) -> bool:
     """Tell whether near-duplicates contradict: one fact differs, and not whom they speak of."""
     kind, _, words = fact.partition(": ")
     one, _, two = words.partition(" / ")
@@ -9895,12 +9895,12 @@ class _Embedder:
         self._stop.set()
         thread = self._thread
         if thread is not None and thread.is_alive() and thread is not threading.current_thread():
-            thread.join(_PATIENCE)
+            thread.join(_TIMEOUT)
         if seconds > 0:
             self._stop.clear()
             last = self._started(self._make, seconds)
             if last is not None:
-                last.join(seconds + _PATIENCE)     # a service that hangs is left alone
+                last.join(seconds + _TIMEOUT)     # a service that hangs is left alone
             self._stop.set()
 
     def _run(self) -> None:
@@ -9921,7 +9921,7 @@ class _Embedder:
         self._memory.notices += failed
 
 
-_PATIENCE = 2.0                                    # seconds for a text or a request to end
+_TIMEOUT = 2.0                                    # seconds for a text or a request to end
 
 
 @functools.cache
@@ -9993,10 +9993,10 @@ def _show_remembered(result: Remembered | RememberedBatch) -> Iterator[str]:
 def _show_hits(hits: Hits) -> Iterator[str]:
     for number, hit in enumerate(hits, 1):
         yield f"{number}. {display_text(hit.content)}"
-        arms = " ".join(f"{name}#{place['rank']}" for name, place in hit.why["arms"].items())
+        retrievers = " ".join(f"{name}#{place['rank']}" for name, place in hit.why["retrievers"].items())
         sure = f"{hit.confidence:.0%} sure · " if hit.confidence else ""     # vsearch judges none
         score = f"{hit.score:.2f} " if hit.score else ""   # tags and parts of words have none
-        yield f"   {score}{arms} · {sure}{hit.memory.room} · {hit.id}"
+        yield f"   {score}{retrievers} · {sure}{hit.memory.room} · {hit.id}"
 
 
 def _show_memory(memory: Memory) -> list[str]:
@@ -10065,15 +10065,15 @@ def _show_stats(result: Mapping[str, object]) -> Iterator[str]:
     yield from format_mapping({words.get(key, key): value for key, value in result.items()})
 
 
-def counted(number: int, one: str, many: str = "") -> str:
+def pluralize(number: int, one: str, many: str = "") -> str:
     """Return "1 file" or "2 files"; *many* is the plural where it is more than an s."""
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 def _show_rooms(rooms: Sequence[Room]) -> Iterator[str]:
     for room in rooms:
-        yield (f"{room.name}  {counted(room.count, 'memory', 'memories')}, kept at most "
-               f"{counted(room.days, 'day')}"
+        yield (f"{room.name}  {pluralize(room.count, 'memory', 'memories')}, kept at most "
+               f"{pluralize(room.days, 'day')}"
                f"  ({', '.join(room.categories)})")
 
 
@@ -10090,7 +10090,7 @@ def _show_remembered_batch(done: RememberedBatch) -> Iterator[str]:
     for place, reason in done.left_out:
         yield f"{place}: left out: {excerpt(reason)}"
     made = sum(result.created for result in done.results)
-    yield (f"{counted(len(done.results), 'text')}: {made} remembered, "
+    yield (f"{pluralize(len(done.results), 'text')}: {made} remembered, "
            f"{len(done.results) - made} merged, "
            f"{sum(bool(result.redacted) for result in done.results)} redacted")
 
@@ -10422,7 +10422,7 @@ def perform(memory: HermesLite, operation: Operation, arguments: dict[str, objec
             _confirm(memory, operation, arguments)
         result = operation.handler(memory, **arguments)
         if not told:
-            memory.tell(operation.name)
+            memory.emit(operation.name)
     _print_result(operation, result, as_json)
     sys.stdout.flush()
     return result

@@ -420,11 +420,11 @@ class Records(unittest.TestCase):
 
     def test_records_read_like_mappings_in_json_types(self):
         memory = Memory("mem_1", "text", redacted=("token",))
-        hit = h.Hit(memory, 1.0, math.nan, 1.0, {"arms": {"words": (1, 2)}})
+        hit = h.Hit(memory, 1.0, math.nan, 1.0, {"retrievers": {"words": (1, 2)}})
         self.assertEqual((memory["redacted"], memory.get("nothing", 7)), (["token"], 7))
         self.assertEqual(json.loads(json.dumps(dict(hit)))["memory"]["content"], "text")
         self.assertIsNone(hit["vec_score"])
-        self.assertEqual(hit["why"], {"arms": {"words": [1, 2]}})
+        self.assertEqual(hit["why"], {"retrievers": {"words": [1, 2]}})
         self.assertEqual((hit.id, hit.content), ("mem_1", "text"))
         for wrong in ("nothing", "_secret", 1):
             with self.assertRaises(KeyError):
@@ -3702,7 +3702,7 @@ class StoreContract:
         again = self.make()
         again.refresh()
         for each in (store, again):
-            self.assertEqual({i: tomb["why"] for i, tomb in each.removals().items()},
+            self.assertEqual({i: tombstone["why"] for i, tombstone in each.removals().items()},
                              {"mem_1": "forgotten"})
 
     def test_a_lifted_tombstone_stays_lifted(self):
@@ -3710,7 +3710,7 @@ class StoreContract:
         with store.transaction():
             store.remove("mem_1", why="test")
         with store.transaction():
-            store.lift(self.texts["mem_1"])
+            store.remove_tombstone(self.texts["mem_1"])
         store.close()
         self.assertIsNone(self.reopened().forgotten(self.texts["mem_1"]))
 
@@ -4936,10 +4936,10 @@ class Recalling(Case):
         both = memory.recall("The gateway listens")[0]
         self.assertGreater(min(both.kw_score, both.vec_score), 0)
         self.assertEqual(both.score, both.kw_score)
-        self.assertEqual(set(both.why["arms"]), {"keywords", "vectors"})
+        self.assertEqual(set(both.why["retrievers"]), {"keywords", "vectors"})
         self.assertGreater(both.why["fused"], 0)
         only = memory.recall("gatewaylistenson")[0]
-        self.assertEqual((only.kw_score, set(only.why["arms"])), (0, {"vectors"}))
+        self.assertEqual((only.kw_score, set(only.why["retrievers"])), (0, {"vectors"}))
         self.assertEqual((only.content, only.score), (NOTES[0], 3 * only.vec_score))
         near = memory.vsearch("gatewaylistenson")[0]
         self.assertEqual((near.id, near.score), (only.id, near.vec_score))
@@ -5123,7 +5123,7 @@ class Filters(Case):
         self.assertEqual(self.found(tags=["none"]), [])
         self.assertEqual(self.memory.get(self.ids[0]).access_count, 3)
         hit = self.memory.recall(tags=["contract"])[0]
-        self.assertEqual(dict(hit.why["arms"]), {"tags": {"rank": 1, "score": 0.0}})
+        self.assertEqual(dict(hit.why["retrievers"]), {"tags": {"rank": 1, "score": 0.0}})
         for more in ({}, {"agent": "finance-bot"}, {"tags": " ,"}):
             with self.assertRaisesRegex(UsageError, "there is no query"):
                 self.memory.recall(**more)
@@ -5548,7 +5548,7 @@ class RemoteMemory(RemoteCase):
             self.assertEqual(memory.embed_pending(), [])
             hits = memory.recall(f"gateway 密码是{secret}")
             self.assertEqual((hits[0].content, hits.degraded), (NOTES[0], ()))
-            self.assertIn("vectors", hits[0].why["arms"])
+            self.assertIn("vectors", hits[0].why["retrievers"])
             memory.close()
             again = self.remote(backend)
             again.recall("gateway")
@@ -5732,8 +5732,8 @@ class Forgetting(Case):
             memory = self.open()
             memory.forget(memory.remember(self.TEXT).id)
             saved = json.loads((self.root / "tombstones.json").read_bytes())
-            (mark, tomb), = saved["tombstones"].items()
-            self.assertEqual(set(tomb), {"id", "why", "at"})
+            (mark, tombstone), = saved["tombstones"].items()
+            self.assertEqual(set(tombstone), {"id", "why", "at"})
             marks.append(mark)
         self.assertNotEqual(*marks)
 
@@ -6232,7 +6232,7 @@ class Systems(Case):
         self.system.favourites = (ids[2], ids[1])
         hits = self.memory.recall("gateway", top_k=9)
         self.assertEqual({hit.id for hit in hits}, set(ids))
-        places = {hit.id: hit.why["arms"].get("librarian") for hit in hits}
+        places = {hit.id: hit.why["retrievers"].get("librarian") for hit in hits}
         self.assertEqual(places[ids[2]], {"rank": 1, "score": 0.0})
         self.assertIsNone(places[ids[0]])
         self.assertEqual(self.memory.recall("gateway", room="prefs"), [])
@@ -6830,7 +6830,7 @@ class Confidence(Case):
                              ("b_main", {texts["code"]}), ("T2024-9", set()), ("Druc", set())):
             with self.subTest(query):
                 hits = memory.recall(query)
-                part = [hit for hit in hits if "containing" in hit.why["arms"]]
+                part = [hit for hit in hits if "containing" in hit.why["retrievers"]]
                 self.assertEqual({hit.id for hit in part}, found)
                 self.assertEqual(hits[:len(part)], part)
                 self.assertTrue(all(0.1 < hit.confidence <= 0.5 for hit in part), part)
@@ -6842,7 +6842,7 @@ class Confidence(Case):
         for query in ("CT2024-0876", "CT2024", "Druck von prod_db_main", "08", "who signs T2024-08",
                       "Ab-gabe"):
             for hit in memory.recall(query):       # words are found: nothing else is looked for
-                self.assertNotIn("containing", hit.why["arms"], query)
+                self.assertNotIn("containing", hit.why["retrievers"], query)
 
     def test_words_of_another_than_the_one_asked_about_are_less_sure(self):
         memory = self.open()
@@ -6854,13 +6854,13 @@ class Confidence(Case):
         best = max(hit.confidence for hit in wrong if "charity" in hit.content)
         self.assertLess(best, right.confidence / 1.5)
 
-    def test_judge_grows_with_each_of_its_arguments_and_stays_between_0_and_1(self):
-        self.assertLess(h.judge(1, 4, 1), h.judge(2, 4, 2))
-        self.assertLess(h.judge(1, 4, 2), h.judge(1, 4, 1))
-        self.assertLess(h.judge(1, 4, 1, voice=-1), h.judge(1, 4, 1, voice=1))
-        self.assertLess(h.judge(1, 4, 1, beside=True), h.judge(1, 4, 1))
-        self.assertEqual((h.judge(0, 4, 1), h.judge(1, 0, 1), h.judge(0, 0, 0)), (0, 0, 0))
-        self.assertLess(h.judge(1e9, 1e-9, 1e9), 1.0 + 1e-12)
+    def test_confidence_grows_with_each_of_its_arguments_and_stays_between_0_and_1(self):
+        self.assertLess(h.estimate_confidence(1, 4, 1), h.estimate_confidence(2, 4, 2))
+        self.assertLess(h.estimate_confidence(1, 4, 2), h.estimate_confidence(1, 4, 1))
+        self.assertLess(h.estimate_confidence(1, 4, 1, speaker_boost=-1), h.estimate_confidence(1, 4, 1, speaker_boost=1))
+        self.assertLess(h.estimate_confidence(1, 4, 1, beside=True), h.estimate_confidence(1, 4, 1))
+        self.assertEqual((h.estimate_confidence(0, 4, 1), h.estimate_confidence(1, 0, 1), h.estimate_confidence(0, 0, 0)), (0, 0, 0))
+        self.assertLess(h.estimate_confidence(1e9, 1e-9, 1e9), 1.0 + 1e-12)
 
 
 class Days(Case):

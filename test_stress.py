@@ -55,7 +55,7 @@ def option(name: str) -> int | None:
 
 
 FULL, SEED, EVERY = "--full" in sys.argv, option("--seed"), option("--every") or 1
-PATIENCE = 1800.0       # seconds to wait for a lock or a word: a busy machine fails no test
+TIMEOUT = 1800.0       # seconds to wait for a lock or a word: a busy machine fails no test
 ROUNDS = 200 if FULL else 15
 HAS_CIPHER = importlib.util.find_spec("cryptography") is not None
 WORDS = ("meeting server budget garden violin harbour copper ticket lantern window travel invoice "
@@ -74,14 +74,14 @@ def unique_text(random_source: random.Random, words: int = 9) -> str:
 def open_memory(root: str | Path, **arguments) -> hermes.HermesLite:
     """Open a store with the built-in settings: no key, no network; encryption as the test says."""
     environ = {name: os.environ[name] for name in ("HERMES_ENCRYPT",) if name in os.environ}
-    values = {"storage": {"lock_timeout_seconds": PATIENCE}, **(arguments.pop("values", None) or {})}
+    values = {"storage": {"lock_timeout_seconds": TIMEOUT}, **(arguments.pop("values", None) or {})}
     return hermes.HermesLite(root, config=hermes.Config(values, environ=environ), **arguments)
 
 
 def run_patiently(program: str, *words: str) -> list[str]:
     """Return the command that runs a program of this folder, waiting long for a lock."""
     code = (f"import sys; sys.path.insert(0, {str(HERE)!r}); import hermes_lite, {program}; "
-            f"hermes_lite.DEFAULTS['storage']['lock_timeout_seconds'] = {PATIENCE}; "
+            f"hermes_lite.DEFAULTS['storage']['lock_timeout_seconds'] = {TIMEOUT}; "
             f"sys.exit({program}.main(sys.argv[1:]))")
     return [sys.executable, "-c", code, *words]
 
@@ -198,7 +198,7 @@ class Worker:
     def hear(self, lines: int) -> None:
         """Wait until that many lines have come."""
         while self._data.count(b"\n") < lines:
-            ready = select.select([self.process.stdout], [], [], PATIENCE)[0]
+            ready = select.select([self.process.stdout], [], [], TIMEOUT)[0]
             data = os.read(self.process.stdout.fileno(), 65536) if ready else b""
             if not data:
                 raise AssertionError(f"a worker stopped: {self.process.stderr.read().decode()}")
@@ -698,7 +698,7 @@ class Waiting(hermes.LocalHashVectorizer):
 
     def embed(self, texts: list[str]) -> list[list[float]]:
         data = json.dumps(texts).encode()
-        with urllib.request.urlopen(self._url, data, timeout=PATIENCE) as answer:
+        with urllib.request.urlopen(self._url, data, timeout=TIMEOUT) as answer:
             return json.load(answer)
 
     def embed_query(self, text: str) -> list[float]:
@@ -717,7 +717,7 @@ class Network(Stress):
             def do_POST(self) -> None:
                 texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 test.asked.set()
-                test.answer.wait(PATIENCE)
+                test.answer.wait(TIMEOUT)
                 body = json.dumps([[1.0] + [0.0] * 7 for _ in texts]).encode()
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(body)))
@@ -737,7 +737,7 @@ class Network(Stress):
         thread = threading.Thread(target=action)
         thread.start()
         try:
-            self.assertTrue(self.asked.wait(PATIENCE), "the server was never asked")
+            self.assertTrue(self.asked.wait(TIMEOUT), "the server was never asked")
             worker = Worker("remember", self.root, 7, 2)
             worker.hear(1)
             worker.go()
@@ -779,7 +779,7 @@ class Network(Stress):
         thread = threading.Thread(target=memory.recall, args=("anything",))
         thread.start()
         try:
-            self.assertTrue(self.asked.wait(PATIENCE))
+            self.assertTrue(self.asked.wait(TIMEOUT))
             with memory.batch():                   # a batch embeds after its end
                 result = memory.remember("written by the other thread")
                 self.assertFalse(self.answer.is_set())

@@ -487,7 +487,7 @@ class Anchors:
             why = self._answers(asked, hit.memory)
             if why:
                 first.append(replace(hit, confidence=1.0, why={**hit.why, "exact": why}))
-            elif "containing" in hit.why["arms"] or not (
+            elif "containing" in hit.why["retrievers"] or not (
                     asked.values and self._looks_alike(asked.values, hit.memory)):
                 rest.append(hit)
             elif any(value in held for _, value in asked.values
@@ -633,7 +633,7 @@ def anchors(memory: HermesLite, value: str | None = None, *,
     if not rows and type not in (None, *TYPES, *own.patterns.values()):
         raise UsageError(f"there is no type {memory.quote(type)}; use one of: "
                          f"{', '.join((*TYPES, *own.patterns.values()))}")
-    memory.tell("anchors", told)
+    memory.emit("anchors", told)
     return sorted(rows.values(), key=lambda row: (-row.get("memories", 0), row["type"],
                                                   row["value"], str(row.get("id"))))
 

@@ -50,9 +50,9 @@ from hermes_lite import (Config, ConfigError, DamagedData, FileStore, Memory, Mi
                          UsageError, from_json, normalise, redact, to_json, utc_now)
 from hermes_ext import archive_log
 from hermes_ext.archive_file import ArchiveFile
-from hermes_ext.archive_parts import (CHUNK, FILE, Tombs, Vectors, connect, is_sound, mended,
+from hermes_ext.archive_parts import (CHUNK, FILE, TombstoneTable, Vectors, connect, is_sound, mended,
                                       uri_of, whole)
-from hermes_ext.archive_rescue import Rescue, facts, records, tombs
+from hermes_ext.archive_rescue import Rescue, facts, records, tombstones
 from hermes_ext.archive_search import Graph, SearchTables
 from hermes_ext.archive_zstd import check_compressed, check_package, compressed, entry_of, plain
 
@@ -81,7 +81,7 @@ def read_copy(path: Path) -> tuple[dict[str, Memory], dict[str, dict[str, str]],
     if not is_sound(path, frames=True):
         raise DamagedData(f"{path} is no whole copy of an archive; nothing was changed")
     found = {memory.id: memory for memory in records(path)}
-    return found, tombs(path), facts(path).get("tomb_key", "")
+    return found, tombstones(path), facts(path).get("tomb_key", "")
 
 
 @functools.lru_cache(1_024)
@@ -91,7 +91,7 @@ def _seconds(created_at: str) -> int:
     return int(moment.timestamp()) if moment else -1
 
 
-class ArchiveStore(ArchiveFile, Rescue, Tombs, Vectors):
+class ArchiveStore(ArchiveFile, Rescue, TombstoneTable, Vectors):
     """Memories in one SQLite file; the head of this module says what it promises."""
     write, read, holding = FileStore.write, FileStore.read, FileStore.holding
     describe_rooms, notices = FileStore.describe_rooms, FileStore.notices
@@ -120,9 +120,9 @@ class ArchiveStore(ArchiveFile, Rescue, Tombs, Vectors):
         self._kinds: set[str] = set()              # what the open transaction has done
         self._touches: list[tuple[Sequence[str], datetime]] = []
         self._gone: set[str] = set()               # ids that this process removed
-        self._residue = False                      # what was removed may stand in the log
+        self._pending_purge = False                      # what was removed may stand in the log
         self._owes = False                         # this process left a batch uncut
-        self._backup_day = self._tomb_key = ""
+        self._backup_day = self._tombstone_key = ""
         self._hot: dict[int, float] | None = None
         self._seen = -1                            # PRAGMA data_version of the hot ones
         self._local = core.LocalHashVectorizer()
@@ -226,14 +226,14 @@ class ArchiveStore(ArchiveFile, Rescue, Tombs, Vectors):
         row = self._row("SELECT seq, doc, entry FROM memory WHERE id=?", memory_id)
         text = row and entry_of(row[2])["content"]
         if why:
-            tomb = memory_id, redact(str(why))[0], core.iso(self.clock())
-            self.bury((self.tombstone_mark(each), *tomb) for each in (text or "", *also))
+            tombstone = memory_id, redact(str(why))[0], core.iso(self.clock())
+            self.bury((self.tombstone_mark(each), *tombstone) for each in (text or "", *also))
         if row:
             self._search.retire(row[1], text)
             self._row("DELETE FROM memory WHERE seq=?", row[0])
             self._cool(row[1])
         self._gone.add(memory_id)
-        self._residue = True
+        self._pending_purge = True
         core.remove_unfinished_move(self.root)
 
     def touch(self, memory_ids: Sequence[str], moment: datetime) -> None:

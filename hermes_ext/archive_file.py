@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import hermes_lite as core
-from hermes_lite import (ConfigError, Locked, StorageError, UsageError, counted, make_folder,
+from hermes_lite import (ConfigError, Locked, StorageError, UsageError, pluralize, make_folder,
                          to_json)
 from hermes_ext import archive_log
 from hermes_ext.archive_parts import FILE, close_untouched, connect, mended, uri_of
@@ -297,7 +297,7 @@ class ArchiveFile:
                 whole = max(whole, min(promised, len(listed)))
             if len(listed) < promised == archive_log.promised_frames(self.path):
                 self.notices.append(f"{FILE}-wal is missing or was cut off: {promised - len(listed)} "
-                                    f"of {counted(promised, 'page')} that were written last are "
+                                    f"of {pluralize(promised, 'page')} that were written last are "
                                     "gone; compare with what you stored last")
                 self._has_lost = True
             with contextlib.closing(connect(uri_of(self.path))) as db:
@@ -307,7 +307,7 @@ class ArchiveFile:
                     aside = core.set_aside(archive_log.log_of(self.path), copy=True).name
                     self.notices.append(
                         f"{FILE}-wal was damaged (kept as {aside}); what stands behind the damage "
-                        f"was read from it: {counted(len(self._found), 'memory', 'memories')}; "
+                        f"was read from it: {pluralize(len(self._found), 'memory', 'memories')}; "
                         "compare with what you stored last")
                     self._has_lost = True
         finally:
@@ -326,13 +326,13 @@ class ArchiveFile:
         """Store what was found behind the damage of a log, but for what was forgotten."""
         gone = set()
         if self._has_lost:
-            key, known = self.tombs()
-            copied_key, copied = self._rescued_tombs()
-            fresh = {mark: tomb for mark, tomb in copied.items() if mark not in known}
+            key, known = self.get_tombstones()
+            copied_key, copied = self._rescued_tombstones()
+            fresh = {mark: tombstone for mark, tombstone in copied.items() if mark not in known}
             if fresh and key == copied_key:
-                gone = {tomb["id"] for tomb in fresh.values()}
-                self.bury((mark, *map(tomb.get, ("id", "why", "at")))
-                          for mark, tomb in fresh.items())
+                gone = {tombstone["id"] for tombstone in fresh.values()}
+                self.bury((mark, *map(tombstone.get, ("id", "why", "at")))
+                          for mark, tombstone in fresh.items())
                 for memory_id in gone:
                     if self._row("SELECT 1 FROM memory WHERE id=?", memory_id):
                         self.remove(memory_id, why=None)
@@ -377,7 +377,7 @@ class ArchiveFile:
                              "finished")
         except sqlite3.Error as problem:
             self._mend(problem, "try again")
-        self._residue = False
+        self._pending_purge = False
         self._drop_connection()
         if archive_log.length(self.path):
             raise StorageError(f"{self.path} is not whole without its log; nothing was changed, "
@@ -421,9 +421,9 @@ class ArchiveFile:
         it all, in memory alone.
         """
         total, done = self._search.behind, 0
-        patience = min(self.config["storage"]["lock_timeout_seconds"], total / 1_000)
+        timeout = min(self.config["storage"]["lock_timeout_seconds"], total / 1_000)
         while self._search.behind:
-            with self.transaction(patience=patience):
+            with self.transaction(timeout=timeout):
                 self._kinds.add("index")
                 done -= self._search.cut
                 self._search.catch_up(self._search.BULK)
@@ -468,12 +468,12 @@ class ArchiveFile:
     # -- transactions -------------------------------------------------------
 
     @contextlib.contextmanager
-    def transaction(self, *, patience: float | None = None) -> Iterator[None]:
-        """Hold the lock, up to date; commit at the outermost end. Locked after *patience* s."""
+    def transaction(self, *, timeout: float | None = None) -> Iterator[None]:
+        """Hold the lock, up to date; commit at the outermost end. Locked after *timeout* s."""
         if self._depth == 0:
             make_folder(self.root)
             self._lock.acquire(timeout=self.config["storage"]["lock_timeout_seconds"]
-                               if patience is None else patience)
+                               if timeout is None else timeout)
         self._depth += 1
         try:
             if self._depth == 1:
@@ -526,10 +526,10 @@ class ArchiveFile:
         self._found, self._has_lost = [], False
         if self._kinds or self._touches:
             self._settle_soon()
-        if self._residue:
+        if self._pending_purge:
             self._empty_log()
         if {"del", "lift"} & self._kinds:
-            self._keep_tombs()
+            self._keep_tombstones()
         try:
             self._write_counts()
         except sqlite3.Error:
@@ -555,7 +555,7 @@ class ArchiveFile:
             wait, = self._row("PRAGMA busy_timeout")
             self._row("PRAGMA busy_timeout=0")
             try:
-                self._residue = self._row("PRAGMA wal_checkpoint(TRUNCATE)")[0] != 0
+                self._pending_purge = self._row("PRAGMA wal_checkpoint(TRUNCATE)")[0] != 0
             finally:
                 self._row(f"PRAGMA busy_timeout={wait}")
 
@@ -575,7 +575,7 @@ class ArchiveFile:
             is_ours = self._pid == os.getpid() and not self._is_void and (
                 _identity(self.path) == self._file)
             with contextlib.suppress(sqlite3.Error, Locked, StorageError, ConfigError):
-                if self._residue and is_ours:
+                if self._pending_purge and is_ours:
                     self._empty_log()
                 if self._owes and not sys.exc_info()[0]:       # else leave at once
                     self._catch_up()

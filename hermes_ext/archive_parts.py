@@ -91,7 +91,7 @@ def _floats(data: bytes) -> array:
 def mended(method: Callable[..., T]) -> Callable[..., T]:
     """Let a read mend a damaged file and look again; other faults become our own errors."""
     @functools.wraps(method)
-    def careful(self: Tombs, *args: object, **more: object) -> T:
+    def careful(self: TombstoneTable, *args: object, **more: object) -> T:
         try:
             return method(self, *args, **more)
         except sqlite3.Error as problem:
@@ -102,7 +102,7 @@ def mended(method: Callable[..., T]) -> Callable[..., T]:
     return careful
 
 
-class Tombs:
+class TombstoneTable:
     """What was forgotten, and small values that travel with the file."""
 
     @mended
@@ -119,7 +119,7 @@ class Tombs:
         return {row[0]: dict(zip(("id", "why", "at"), row)) for row in self._db().execute(
             "SELECT id, why, at FROM tomb ORDER BY rowid")}
 
-    def lift(self, text: str, *, memory_id: str = "") -> None:
+    def remove_tombstone(self, text: str, *, memory_id: str = "") -> None:
         """Drop the tombstones of *text*, and of that id: a person wants it back."""
         row = self._row("SELECT id FROM tomb WHERE mark=?", self.tombstone_mark(text))
         for each in {memory_id, *(row or ())} - {""}:
@@ -128,35 +128,35 @@ class Tombs:
                 self._row("DELETE FROM tomb WHERE id=?", each)
                 self._gone.add(each)
 
-    def bury(self, tombs: Iterable[tuple[str, str, str, str]]) -> None:
+    def bury(self, tombstones: Iterable[tuple[str, str, str, str]]) -> None:
         """Add tombstones: mark, id, why, at."""
         self._do("del")
-        self._db().executemany("INSERT OR REPLACE INTO tomb VALUES (?, ?, ?, ?)", tombs)
+        self._db().executemany("INSERT OR REPLACE INTO tomb VALUES (?, ?, ?, ?)", tombstones)
 
     @mended
-    def tombs(self) -> tuple[str, dict[str, dict[str, str]]]:
+    def get_tombstones(self) -> tuple[str, dict[str, dict[str, str]]]:
         """Return the key and {mark: {id, why, at}} of all that was forgotten."""
         rows = self._db().execute("SELECT mark, id, why, at FROM tomb ORDER BY mark")
         return self.fact("tomb_key"), {
             mark: {"id": i, "why": why, "at": at} for mark, i, why, at in rows}
 
-    def set_tombs(self, key: str, tombs: Mapping[str, Mapping[str, str]]) -> None:
+    def set_tombstones(self, key: str, tombstones: Mapping[str, Mapping[str, str]]) -> None:
         """Take over the tombstones of another store, and their key, in place of any here."""
         self._do("del")
         self._row("DELETE FROM tomb")
-        self.bury((mark, tomb["id"], tomb["why"], tomb["at"]) for mark, tomb in tombs.items())
+        self.bury((mark, tombstone["id"], tombstone["why"], tombstone["at"]) for mark, tombstone in tombstones.items())
         if key:
             self.set_fact("tomb_key", key)
 
     def tombstone_mark(self, text: str) -> str:
         """Return the keyed hash under which *text* is known once it is forgotten."""
-        self._tomb_key = self._tomb_key or self.fact("tomb_key")
-        return core.tomb_mark(self._tomb_key, text)
+        self._tombstone_key = self._tombstone_key or self.fact("tomb_key")
+        return core.tombstone_fingerprint(self._tombstone_key, text)
 
-    def _keep_tombs(self) -> None:
+    def _keep_tombstones(self) -> None:
         """Write a copy of the tombstones, so that a damaged file brings nothing back."""
         try:
-            self.write("backups/tombstones.bak", core.tombs_file(*self.tombs()))
+            self.write("backups/tombstones.bak", core.tombstones_file(*self.get_tombstones()))
         except OSError as problem:
             self.notices.append("forgotten; the copy of the tombstones was not written: "
                                 f"{problem}")
@@ -170,7 +170,7 @@ class Tombs:
         """Keep a value in the file."""
         self._do("fact")
         self._row("INSERT OR REPLACE INTO fact VALUES (?, ?)", name, value)
-        self._tomb_key = ""
+        self._tombstone_key = ""
 
 
 class Vectors:

@@ -20,7 +20,7 @@ from hermes_ext import archive_log
 from hermes_ext.archive_parts import FILE, is_sound, uri_of
 from hermes_ext.archive_zstd import MAGIC, entry_of
 
-__all__ = ["Rescue", "facts", "records", "records_behind", "tombs"]
+__all__ = ["Rescue", "facts", "records", "records_behind", "tombstones"]
 
 
 class Rescue:
@@ -58,8 +58,8 @@ class Rescue:
         import shutil
         place = self.root / ".rescue"
         shutil.rmtree(place, ignore_errors=True)
-        kept, buried = facts(self.path), self._rescued_tombs()
-        gone, found, counts = {tomb["id"] for tomb in buried[1].values()}, set(), []
+        kept, buried = facts(self.path), self._rescued_tombstones()
+        gone, found, counts = {tombstone["id"] for tombstone in buried[1].values()}, set(), []
         fresh = type(self)(place, self.config, clock=self.clock)
         with fresh.transaction():
             for source, memories in (("its pages", records(self.path)),
@@ -74,7 +74,7 @@ class Rescue:
             for name, value in kept.items():
                 if name != "vectors":
                     fresh.set_fact(name, value)
-            fresh.set_tombs(*buried)
+            fresh.set_tombstones(*buried)
         fresh.finish()
         if {*fresh.ids()} != found:
             raise StorageError(f"the copy of {self.path} in {place} is not whole; the damaged "
@@ -90,14 +90,14 @@ class Rescue:
                               "in its place, or move it away to start empty")
         aside = f"{FILE}.damaged-{self.clock():%Y%m%d_%H%M%S}"
         core.write_atomic(place / "done", aside.encode())
-        counts += [f"{core.counted(len(buried[1]), 'tombstone')}"] if buried[1] else []
+        counts += [f"{core.pluralize(len(buried[1]), 'tombstone')}"] if buried[1] else []
         what = ("was missing" if not self.path.exists() else
                 f"was {'empty' if is_empty else 'damaged'} (set aside as {aside})")
         return f"{FILE} {what}; recovered {', '.join(counts)}"
 
-    def _rescued_tombs(self) -> tuple[str, dict[str, dict[str, str]]]:
+    def _rescued_tombstones(self) -> tuple[str, dict[str, dict[str, str]]]:
         """Return key and tombstones: of the damaged file, else of the copy in backups/."""
-        key, found = facts(self.path).get("tomb_key", ""), tombs(
+        key, found = facts(self.path).get("tomb_key", ""), tombstones(
             self.path)
         with contextlib.suppress(ValueError, LookupError, TypeError):
             copy = from_json(self.read("backups/tombstones.bak") or b"{}")
@@ -157,7 +157,7 @@ def records_behind(path: Path, after: int, *, promised: int = 0) -> list[Memory]
     return [*found.values()]
 
 
-def tombs(path: Path) -> dict[str, dict[str, str]]:
+def tombstones(path: Path) -> dict[str, dict[str, str]]:
     """Return {mark: {id, why, at}}, as far as SQLite reads it."""
     return {mark: {"id": i, "why": why, "at": at} for mark, i, why, at in
             _rows(path, "SELECT mark, id, why, at FROM tomb")}

@@ -50,13 +50,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hermes_lite import (ConfigError, Event, FileLock, HermesLite, NotFound, Operation, Param,
-                         Record, StorageError, UsageError, append_bytes, counted, display_text,
+                         Record, StorageError, UsageError, append_bytes, pluralize, display_text,
                          fits, from_json, iso, make_folder, parse_time, write_atomic)
 
 __all__ = ["Audit", "OPERATIONS", "Verdict", "listed", "system", "verify"]
 
 _READS = ("recall", "vsearch", "list", "show", "graph", "context", "anchors", "report", "score")
-_IDS, _TAIL, _PATIENCE = 500, 1 << 16, 5.0
+_IDS, _TAIL, _TIMEOUT = 500, 1 << 16, 5.0
 _START = str(uuid.UUID(int=0))
 Line = dict[str, object]
 
@@ -120,7 +120,7 @@ class Audit:
         make_folder(self.folder)
         key = self.key("audit chain")
         lock = FileLock(self.memory.root / ".lock_audit")
-        lock.acquire(timeout=_PATIENCE)
+        lock.acquire(timeout=_TIMEOUT)
         try:
             self._rotate()
             self._end_line()
@@ -234,7 +234,7 @@ def verify(memory: HermesLite, *, expect: str | None = None) -> Verdict:
     audit = _of(memory)
     lock = FileLock(memory.root / ".lock_audit")
     if memory.root.is_dir():
-        lock.acquire(timeout=_PATIENCE)
+        lock.acquire(timeout=_TIMEOUT)
     try:
         return _verified(audit, _expected(expect))
     finally:
@@ -337,8 +337,8 @@ def _run(memory: HermesLite, *, action: str, expect: str | None, **filters: obje
 def _show(result: object) -> Iterator[str]:
     if isinstance(result, Verdict):
         yield from map(display_text, result.problems)
-        yield (f"{counted(result.lines, 'line')} in {counted(result.files, 'file')}, "
-               f"{counted(len(result.problems), 'problem')}; "
+        yield (f"{pluralize(result.lines, 'line')} in {pluralize(result.files, 'file')}, "
+               f"{pluralize(len(result.problems), 'problem')}; "
                f"head {result.head or 'none'}")
         return
     for line in result:

@@ -15,7 +15,7 @@ restore  takes such a file, an auto_index.json.*.bak or a prune_*.json, by a pat
          all records, an archive of prune adds its own. Everything is read, checked, redacted
          and compared first; then one transaction brings the records over, after a backup
          (backups/before_restore_*.tar.gz) of what was there. What a person has forgotten is
-         left out and counted, unless --with-forgotten. Cold memories come back into cold
+         left out and pluralize, unless --with-forgotten. Cold memories come back into cold
          storage, as records do. Other files come back only where there are none, and only
          those whose names this module knows; the rest is named. A second run changes nothing.
 
@@ -47,7 +47,7 @@ from hermes_ext.cold_files import COLD_FILE, ColdFiles, moved_at, unpack
 from hermes_ext.cold_files import INDEX as COLD_INDEX
 from hermes_ext.workshop import (KEYS, SEALED, Scrubber, check_archive, edit_entries, file_store,
                                  files_of, is_archive, is_cold, is_records, keys_of, show, steps,
-                                 tombs_of, write_archive)
+                                 tombstones_of, write_archive)
 from hermes_lite import (ConfigError, DamagedData, FileStore, HermesLite, Memory, NotFound,
                          Operation, Param, Refused, StorageError, UsageError)
 
@@ -83,9 +83,9 @@ class Copy(core.Record):
 
     def lines(self) -> Iterator[str]:
         """Yield what a person should read."""
-        yield (f"{self.file}: {core.counted(self.memories, 'memory', 'memories')}, "
-               f"{core.counted(self.tombstones, 'tombstone')}, "
-               f"{core.counted(self.files, 'file')}, {self.bytes:,} bytes"
+        yield (f"{self.file}: {core.pluralize(self.memories, 'memory', 'memories')}, "
+               f"{core.pluralize(self.tombstones, 'tombstone')}, "
+               f"{core.pluralize(self.files, 'file')}, {self.bytes:,} bytes"
                f"{', encrypted' * self.encrypted}{'' if self.problems else ', whole'}")
         yield from self.problems
 
@@ -125,8 +125,8 @@ def _contents(store: FileStore, beside: Path) -> Iterator[tuple[str, bytes]]:
     """Yield (name, bytes) of what a backup holds, sealed as on disk; the records first."""
     rows = (core.to_json(each.entry()) for each in store)
     yield "index.json", core.seal(core.join_rows(rows), store.cipher)
-    if tombs_of(store):
-        yield "tombstones.json", core.seal(core.tombs_file(*store.tombs()), store.cipher)
+    if tombstones_of(store):
+        yield "tombstones.json", core.seal(core.tombstones_file(*store.get_tombstones()), store.cipher)
     left_out = (r"(index|graph|tombstones)\.json|index\.journal|\.search/.*|.*\.damaged-.*"
                 r"|backups/(?!prune_|rejected_).*|\.vector_backend.*|\.state_records\.json"
                 r"|stb_snapshot\.json|config\.yaml\.restored"
@@ -156,7 +156,7 @@ def verify(memory: HermesLite, file: str | os.PathLike | None = None) -> Copy:
     except DamagedData as problem:
         return Copy(str(path), 0, 0, 0, path.stat().st_size, False, None, (str(problem),))
     wrong = [f"{held.damaged} entries in it cannot be read"] if held.damaged else []
-    return Copy(str(path), len(held.memories), len(held.tombs),
+    return Copy(str(path), len(held.memories), len(held.tombstones),
                 max(1, len(held.files)), path.stat().st_size, held.encrypted, held.made_at,
                 tuple(wrong))
 
@@ -167,8 +167,8 @@ def verify(memory: HermesLite, file: str | os.PathLike | None = None) -> Copy:
 class _Held:
     """What a backup holds, read and checked, in memory."""
     memories: dict[str, Memory]
-    tombs: Mapping[str, dict[str, str]] = field(default_factory=dict)
-    tomb_key: str = ""
+    tombstones: Mapping[str, dict[str, str]] = field(default_factory=dict)
+    tombstone_key: str = ""
     damaged: int = 0
     files: Mapping[str, bytes] = field(default_factory=dict)
     encrypted: bool = False
@@ -209,11 +209,11 @@ def _read_copy(memory: HermesLite, path: Path) -> _Held:
     counted = len(held.memories) + held.damaged
     _read_cold(held, cipher)
     try:
-        tombs = core.from_json(core.unseal(content.get(
+        tombstones = core.from_json(core.unseal(content.get(
             "tombstones.json", b'{"key": "", "tombstones": {}}'), cipher))
-        held.tombs, held.tomb_key = {
-            str(mark): {name: str(tomb[name]) for name in ("id", "why", "at")}
-            for mark, tomb in tombs["tombstones"].items()}, str(tombs["key"])
+        held.tombstones, held.tombstone_key = {
+            str(mark): {name: str(tombstone[name]) for name in ("id", "why", "at")}
+            for mark, tombstone in tombstones["tombstones"].items()}, str(tombstones["key"])
     except (ValueError, LookupError, TypeError, AttributeError):
         raise DamagedData(f"{path}: tombstones.json in it cannot be read") from None
     if counted != manifest.get("memories"):
@@ -304,7 +304,7 @@ class Restored(core.Record):
         if self.damaged:
             yield f"{self.damaged} damaged entries left out"
         if self.cold:
-            yield (f"{core.counted(self.cold, 'memory', 'memories')} {verb}put back into cold "
+            yield (f"{core.pluralize(self.cold, 'memory', 'memories')} {verb}put back into cold "
                    "storage")
         for place in self.elsewhere:
             yield (f"cold files at {core.display_text(place)} are not in the backup; if that "
@@ -372,12 +372,12 @@ def restore(memory: HermesLite, file: str | os.PathLike, *, with_forgotten: bool
             raise DamagedData(f"{before} does not hold what is there; nothing was changed")
         if cold_back:                                  # before records go: a kill doubles at worst
             cold.rewrite(lambda each: each, (), add=cold_back, place="cold")
-        _merge_tombs(memory, held, wanted)
+        _merge_tombstones(memory, held, wanted)
         for each in added + changed:
-            store.lift(each.content, memory_id=each.id)
+            store.remove_tombstone(each.content, memory_id=each.id)
             store.put(each)
         for each in (m for _, memories in cold_back if with_forgotten for m in memories):
-            store.lift(each.content, memory_id=each.id)
+            store.remove_tombstone(each.content, memory_id=each.id)
         for memory_id in removed:
             store.remove(memory_id, why=None)
         store.drop_vectors([each.id for each in changed])
@@ -406,8 +406,8 @@ class _Sift:
     def __init__(self, memory: HermesLite, held: _Held, with_forgotten: bool) -> None:
         self._memory, self._store = memory, file_store(memory)
         self._scrubber = Scrubber(memory)
-        self._by_id = {tomb["id"]: tomb for tomb in tombs_of(self._store).values()}
-        self._known = {tomb["id"] for tomb in held.tombs.values()}
+        self._by_id = {tombstone["id"]: tombstone for tombstone in tombstones_of(self._store).values()}
+        self._known = {tombstone["id"] for tombstone in held.tombstones.values()}
         self._with_forgotten = with_forgotten
         self.gone: set[str] = set()
 
@@ -418,8 +418,8 @@ class _Sift:
             if self._is_blocked(each):
                 continue
             clean = Memory.from_entry(self._scrubber.entry(each.entry()))
-            tomb = self._tomb_of(each, clean)
-            if tomb and not tomb["why"].startswith("pruned") and not self._with_forgotten:
+            tombstone = self._tombstone_of(each, clean)
+            if tombstone and not tombstone["why"].startswith("pruned") and not self._with_forgotten:
                 self.gone.add(each.id)
             else:
                 kept[each.id] = clean
@@ -433,12 +433,12 @@ class _Sift:
             return True
         return False
 
-    def _tomb_of(self, each: Memory, clean: Memory) -> Mapping[str, str] | None:
-        tomb = self._by_id.get(each.id)
-        if tomb is None and self._store.get(each.id) is None:
-            tomb = self._store.forgotten(each.content) or self._store.forgotten(clean.content)
-            tomb = None if tomb and tomb["id"] in self._known else tomb
-        return tomb
+    def _tombstone_of(self, each: Memory, clean: Memory) -> Mapping[str, str] | None:
+        tombstone = self._by_id.get(each.id)
+        if tombstone is None and self._store.get(each.id) is None:
+            tombstone = self._store.forgotten(each.content) or self._store.forgotten(clean.content)
+            tombstone = None if tombstone and tombstone["id"] in self._known else tombstone
+        return tombstone
 
 
 def _cold_back(held: _Held, sift: _Sift, cold: ColdFiles, taken: Collection[str]
@@ -487,7 +487,7 @@ def _missing_files(memory: HermesLite, held: _Held, gone: set[str], appended: se
                *(f"store/{memory_id}.md" for memory_id in gone | held.memories.keys()))
     store, found, unknown = file_store(memory), {}, []
     cipher = _any_cipher(memory) if held.encrypted else None
-    forgotten = {tomb["id"] for tomb in tombs_of(store).values() if tomb["why"][:6] != "pruned"}
+    forgotten = {tombstone["id"] for tombstone in tombstones_of(store).values() if tombstone["why"][:6] != "pruned"}
     scrub_file = Scrubber(memory).edit
     for name, data in held.files.items():
         if name in special or name in held.cold_names:
@@ -512,19 +512,19 @@ def _write_plain(store: FileStore, name: str, data: bytes) -> None:
     core.write_atomic(store.root / name, data)
 
 
-def _merge_tombs(memory: HermesLite, held: _Held, wanted: Mapping[str, Memory]) -> None:
+def _merge_tombstones(memory: HermesLite, held: _Held, wanted: Mapping[str, Memory]) -> None:
     """Take over a backup's tombstones; those hashed under another key hold by their id."""
     store = file_store(memory)
-    if not held.tombs:
+    if not held.tombstones:
         return
-    key, tombs = store.tombs()
-    key = key if tombs else held.tomb_key
-    living = {core.tomb_mark(key, m.content) for m in (*store, *wanted.values())}
+    key, tombstones = store.get_tombstones()
+    key = key if tombstones else held.tombstone_key
+    living = {core.tombstone_fingerprint(key, m.content) for m in (*store, *wanted.values())}
     ids = {*store.ids(), *wanted}
-    fresh = {mark: {**tomb, "why": memory.redact_field(tomb["why"])}
-             for mark, tomb in held.tombs.items()
-             if mark not in tombs and mark not in living and tomb["id"] not in ids}
-    store.set_tombs(key, {**fresh, **tombs})
+    fresh = {mark: {**tombstone, "why": memory.redact_field(tombstone["why"])}
+             for mark, tombstone in held.tombstones.items()
+             if mark not in tombstones and mark not in living and tombstone["id"] not in ids}
+    store.set_tombstones(key, {**fresh, **tombstones})
 
 
 # -- config.yaml of a backup --------------------------------------------------

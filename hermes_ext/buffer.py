@@ -123,11 +123,11 @@ class BufferedStore:
     # -- writing ------------------------------------------------------------
 
     @contextlib.contextmanager
-    def transaction(self, *, patience: float | None = None) -> Iterator[None]:
+    def transaction(self, *, timeout: float | None = None) -> Iterator[None]:
         """The archive's own; what was written comes into the buffer once it is on the disk."""
         self._depth += 1
         try:
-            with self.under.transaction(patience=patience):
+            with self.under.transaction(timeout=timeout):
                 yield
         except BaseException:                      # what was undone must not be served
             if self._depth == 1:
@@ -163,8 +163,8 @@ class BufferedStore:
         self.under.touch(memory_ids, moment)
         self._changed.update(dict.fromkeys(i for i in memory_ids if i in self.entries))
 
-    def set_tombs(self, key: str, tombs: Mapping[str, Mapping[str, str]]) -> None:
-        self.under.set_tombs(key, tombs)
+    def set_tombstones(self, key: str, tombstones: Mapping[str, Mapping[str, str]]) -> None:
+        self.under.set_tombstones(key, tombstones)
 
     def take(self, memory_id: str) -> None:
         """Read a memory from the archive into the buffer; the least recently used makes room."""

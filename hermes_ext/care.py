@@ -37,7 +37,7 @@ import hermes_lite as core
 from hermes_ext.cold_files import INDEX, ColdFiles
 from hermes_ext.workshop import (DERIVED, SEALED, Done, Scrubber, check_archive, file_store, files_of,
                                  is_archive, is_behind, keys_of, leftovers, maybe_json,
-                                 remove_files, show, steps, tombs_of)
+                                 remove_files, show, steps, tombstones_of)
 from hermes_lite import (DamagedData, FileStore, HermesError, HermesLite, Memory, Operation,
                          Param, StorageError)
 
@@ -112,7 +112,7 @@ def doctor(memory: HermesLite) -> Checkup:
         name = "records" if isinstance(problem, (DamagedData, StorageError)) else "key"
         mend = "repair" if isinstance(problem, DamagedData) else None
         return Checkup([*checkup, Check(name, "fail", str(problem), mend)])
-    for check in (_check_records, _check_mirror, _check_search, _check_vectors, _check_tombs,
+    for check in (_check_records, _check_mirror, _check_search, _check_vectors, _check_tombstones,
                   _check_cold, _check_backups, _check_leftovers, _check_clock, _check_secrets):
         checkup.append(_look(check, store))
     return checkup
@@ -123,10 +123,10 @@ def _doctor_archive(store: FileStore, checkup: Checkup) -> Checkup:
     checkup.append(Check("records", "fail" if faults else "ok", "; ".join(faults) or
                          "the file is whole and the indexes fit", "repair" if faults else None))
     if not faults:
-        back = {tomb["id"] for tomb in tombs_of(store).values()} & {*store.ids()}
+        back = {tombstone["id"] for tombstone in tombstones_of(store).values()} & {*store.ids()}
         checkup.append(Check("tombstones", "fail" if back else "ok",
                              f"{len(back)} forgotten memories are back" if back else
-                             f"{len(tombs_of(store))} forgotten texts stay away"))
+                             f"{len(tombstones_of(store))} forgotten texts stay away"))
         checkup += [_look(check, store) for check in (_check_cold, _check_backups,
                                                       _check_leftovers, _check_clock,
                                                       _check_secrets)]
@@ -150,8 +150,8 @@ def _check_permissions(root: Path) -> Check:
     if not loose:
         return Check("permissions", "ok", "nobody else may read the files")
     return Check("permissions", "fail" if files else "warn",
-                 f"open to others: {core.counted(len(files), 'file')} and "
-                 f"{core.counted(len(loose) - len(files), 'folder')}",
+                 f"open to others: {core.pluralize(len(files), 'file')} and "
+                 f"{core.pluralize(len(loose) - len(files), 'folder')}",
                  "repair")
 
 
@@ -211,7 +211,7 @@ def _check_backups(store: FileStore) -> Check:
     if bad:
         return Check("backups", "warn", f"{len(bad)} of {len(paths)} are damaged: "
                      f"{', '.join(bad[:3])}", "backup")
-    count = core.counted(len(paths), "backup or archive", "backups and archives")
+    count = core.pluralize(len(paths), "backup or archive", "backups and archives")
     return Check("backups", "ok", f"{count} can be read")
 
 
@@ -222,8 +222,8 @@ def _check_cold(store: FileStore) -> Check:
         return Check("cold", "fail", f"{INDEX} cannot be read", "repair")
     faults = cold.faults()
     if not faults:
-        return Check("cold", "ok", f"{core.counted(len(cold.memories), 'memory', 'memories')} in "
-                     f"{core.counted(len(cold.files), 'file')} can be read")
+        return Check("cold", "ok", f"{core.pluralize(len(cold.memories), 'memory', 'memories')} in "
+                     f"{core.pluralize(len(cold.files), 'file')} can be read")
     worst = "fail" if any(fault.state == "fail" for fault in faults) else "warn"
     commands = [fault.command for fault in faults if fault.command]
     return Check("cold", worst, "; ".join(fault.says for fault in faults[:3]),
@@ -345,7 +345,7 @@ def _check_vectors(store: FileStore) -> Check:
     return Check("vectors", "ok", "the cache fits" if path.exists() else "there is no cache")
 
 
-def _check_tombs(store: FileStore) -> Check:
+def _check_tombstones(store: FileStore) -> Check:
     names = ("tombstones.json", "backups/tombstones.bak")
     found = [maybe_json(data) if (data := store.read(name)) else None for name in names]
     if not store.tombstones.by_mark and not any((store.root / name).exists() for name in names):
@@ -400,7 +400,7 @@ def _mend_cold(store: FileStore, *, dry_run: bool) -> list[str]:
     with cold.locked(), store.transaction():
         cold.write()                                   # what was pending is deleted by now
         if waiting > len(cold.pending):
-            said.append(f"delete {core.counted(waiting - len(cold.pending), 'cold file')} that a "
+            said.append(f"delete {core.pluralize(waiting - len(cold.pending), 'cold file')} that a "
                         "killed command left")
         for fault in [each for each in cold.faults() if each.mend]:
             store.notices += fault.mend()
@@ -419,13 +419,13 @@ def _mends_of_loss(memory: HermesLite, store: FileStore,
         lost = [Memory.from_entry(scrubber.entry(each.entry())) for each in store.missing()
                 if each.id.encode() not in cold]
         if lost:
-            yield (f"bring back {core.counted(len(lost), 'memory', 'memories')} that index.json "
+            yield (f"bring back {core.pluralize(len(lost), 'memory', 'memories')} that index.json "
                    "has lost, from store/ and backups/", lambda: [store.put(each) for each in lost])
     else:
         left = [path for each in store.missing()
                 if (path := store.root / "store" / f"{each.id}.md").exists()]
         if left:
-            yield (f"set {core.counted(len(left), 'Markdown file')} without a record aside in "
+            yield (f"set {core.pluralize(len(left), 'Markdown file')} without a record aside in "
                    "backups/", lambda: _set_aside(store.root, left))
     yield (f"count the {len(store)} memories of index.json as all there are" if accept else
            "count index.json as whole again", store.accept_loss)

@@ -133,7 +133,7 @@ class Cold:
             done = freeze(self.memory, below=below, older_than=older_than, idle=True)
             if done.ids:
                 self.memory.notices.append(
-                    f"{core.counted(len(done.ids), 'memory', 'memories')} with a score below "
+                    f"{core.pluralize(len(done.ids), 'memory', 'memories')} with a score below "
                     f"{below:g} moved to cold storage, as systems.cold.daily says; `archive "
                     "--thaw QUERY` brings them back")
 
@@ -217,7 +217,7 @@ def freeze(memory: HermesLite, *, below: float = _BELOW, older_than: float = _DA
             add=[(stamp_of(memory.clock()), chosen)], place=place)
         for each in chosen:
             memory.store.remove(each.id, why=None)
-    memory.tell("archive", done.ids, why="moved to cold storage")
+    memory.emit("archive", done.ids, why="moved to cold storage")
     return replace(done, warnings=tuple(warnings))
 
 
@@ -266,7 +266,7 @@ def thaw(memory: HermesLite, what: str | None = None, *, dry_run: bool = False) 
     gone = len(found) - len(back)
     warnings += (f"{gone} were forgotten, or are in the store in the same words: they were only "
                  "taken out of cold storage",) if gone else ()
-    memory.tell("archive", back, why="brought back from cold storage")
+    memory.emit("archive", back, why="brought back from cold storage")
     return Moved(tuple(back), files.place, "brought back", (), left, warnings=warnings)
 
 
@@ -301,7 +301,7 @@ def adopt(memory: HermesLite, place: str | None = None) -> Moved:
     with _held(memory) as cold:
         place = _full_place(memory, place or cold.files.place)
         ids, left = cold.files.adopt(place)
-    memory.tell("archive", ids, why="taken into the index of cold storage")
+    memory.emit("archive", ids, why="taken into the index of cold storage")
     return Moved(tuple(ids), place, "taken over", (), tuple(left))
 
 
@@ -336,10 +336,10 @@ def _put(memory: HermesLite, cold: Memory, *, moved: str) -> bool:
     store, record = memory.store, memory.redact_record(cold)
     if store.get(record.id) is not None:           # a kill has left it in both places
         return True
-    tomb = store.forgotten(record.content)
-    at = core.parse_time(tomb["at"]) if tomb else None
+    tombstone = store.forgotten(record.content)
+    at = core.parse_time(tombstone["at"]) if tombstone else None
     is_other = at is not None and stamp_of(at) < moved
-    if tomb and not is_other and not tomb["why"].startswith("pruned") or store.duplicate(
+    if tombstone and not is_other and not tombstone["why"].startswith("pruned") or store.duplicate(
             record.content, accept=lambda i: core.is_same_agent(store.get(i).agent,
                                                                 record.agent)):
         return False

@@ -463,8 +463,8 @@ class ColdFiles:
 
     def _forgotten(self) -> set[str]:
         """Return the ids that a person has forgotten; what prune took may come back."""
-        return {memory_id for memory_id, tomb in self.store.removals().items()
-                if not tomb["why"].startswith("pruned")}
+        return {memory_id for memory_id, tombstone in self.store.removals().items()
+                if not tombstone["why"].startswith("pruned")}
 
     def forgotten_ids(self) -> set[str]:
         """Return the ids in cold files that a person has forgotten: a kill has left them."""
@@ -528,21 +528,21 @@ class ColdFiles:
         waiting = {name: place for name, place in self.pending.items()
                    if name in self._names_at(place)}
         if waiting:
-            found.append(Fault(f"{core.counted(len(waiting), 'file')} that a killed command left "
+            found.append(Fault(f"{core.pluralize(len(waiting), 'file')} that a killed command left "
                                "may hold what was taken out", "warn",
-                               f"delete {core.counted(len(waiting), 'cold file')} that nothing "
+                               f"delete {core.pluralize(len(waiting), 'cold file')} that nothing "
                                "needs", self._finish))
         for place in self.local_places():
             strange = [name for name in self._names_at(place)
                        if name not in self.files and name not in waiting]
             if strange:
                 found.append(Fault(
-                    f"{core.counted(len(strange), 'file')} in {place} in no index, such as "
-                    f"{strange[0]}", "fail", f"take {core.counted(len(strange), 'cold file')} "
+                    f"{core.pluralize(len(strange), 'file')} in {place} in no index, such as "
+                    f"{strange[0]}", "fail", f"take {core.pluralize(len(strange), 'cold file')} "
                     f"of {place} into the index", lambda place=place: self.adopt(place)[1]))
         forgotten = self.forgotten_ids()
         if forgotten:
-            said = core.counted(len(forgotten), "forgotten memory", "forgotten memories")
+            said = core.pluralize(len(forgotten), "forgotten memory", "forgotten memories")
             found.append(Fault(f"{said} still in cold files", "fail",
                                f"take {said} out of cold files", lambda: self.drop(forgotten)))
         return found
@@ -559,7 +559,7 @@ class ColdFiles:
     def _faults_of(self, name: str) -> Iterator[Fault]:
         known = self.files[name]
         wanted = {each for each, row in self.memories.items() if row[0] == name}
-        count = core.counted(len(wanted), "memory", "memories")
+        count = core.pluralize(len(wanted), "memory", "memories")
         try:
             data = open_place(self.root, known["place"]).read(name)
         except HermesError as problem:
@@ -593,7 +593,7 @@ class ColdFiles:
                          and each not in forgotten)
         if strange:
             problems.append(
-                f"{core.counted(len(strange), 'memory', 'memories')} of {name} are lost, such as "
+                f"{core.pluralize(len(strange), 'memory', 'memories')} of {name} are lost, such as "
                 f"{strange[0]}; look for an older copy of that file")
         return problems
 

@@ -55,7 +55,7 @@ from pathlib import Path
 from typing import IO
 
 from hermes_lite import (HermesLite, Memory, NotFound, Operation, Param, Record, Refused,
-                         UsageError, check_selectors, counted, cut_tags, display_text, from_json,
+                         UsageError, check_selectors, pluralize, cut_tags, display_text, from_json,
                          is_ciphertext, is_safe_id, iso, make_folder, parse_time, printable_json,
                          read_markdown, tag_forms, to_json, to_markdown, unseal, utc_now,
                          write_atomic)
@@ -122,7 +122,7 @@ def export(memory: HermesLite, file: str | os.PathLike | None = None, *,
         getattr(memory.store, "cipher", None)) else ()
     if target is None:
         text = _text(name, rows)
-        memory.tell("export", [row.id for row in rows])
+        memory.emit("export", [row.id for row in rows])
         return Exported(name, len(rows), None, text, warnings)
     if target.is_file() and target.stat().st_size:
         raise Refused(f"{target} exists already; give another name, or remove it first", "exists")
@@ -133,7 +133,7 @@ def export(memory: HermesLite, file: str | os.PathLike | None = None, *,
     else:
         mark = "\ufeff" if name == "csv" else ""   # Excel takes csv without it for Latin-1
         write_atomic(target, (mark + _text(name, rows)).encode("utf-8", "replace"))
-    memory.tell("export", [row.id for row in rows])
+    memory.emit("export", [row.id for row in rows])
     return Exported(name, len(rows), str(target), None, warnings)
 
 
@@ -570,7 +570,7 @@ def _fitted(name: str, value: object) -> object:
 
 def bring_in(memory: HermesLite, file: str | os.PathLike, *, format: str | None = None,
              dry_run: bool = False, agent: str | None = None) -> Imported:
-    """Import a file or folder; bad rows are counted, and UsageError when there are no others.
+    """Import a file or folder; bad rows are pluralize, and UsageError when there are no others.
 
     *agent* becomes the agent of the rows that name none.
     """
@@ -596,7 +596,7 @@ def bring_in(memory: HermesLite, file: str | os.PathLike, *, format: str | None 
 
 
 def _show_exported(result: Exported) -> list[str]:
-    return [f"{counted(result.count, 'memory', 'memories')} in {display_text(result.file)} "
+    return [f"{pluralize(result.count, 'memory', 'memories')} in {display_text(result.file)} "
             f"({result.format})"] if (
         result.text is None) else result.text.removesuffix("\n").split("\n")
 
@@ -605,7 +605,7 @@ def _show_imported(result: Imported) -> Iterator[str]:
     for place, reason in result.faults:
         yield f"{display_text(place)}: left out: {display_text(reason)}"
     verb = "would be added" if result.dry_run else "added"
-    yield (f"{counted(result.rows, 'row')}: {result.added} {verb}, {result.merged} merged, "
+    yield (f"{pluralize(result.rows, 'row')}: {result.added} {verb}, {result.merged} merged, "
            f"{result.forgotten} forgotten before and left out, {result.bad} bad"
            + (f", {result.new_ids} given a new id" if result.new_ids else ""))
 

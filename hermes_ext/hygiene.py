@@ -27,7 +27,7 @@ from hermes_ext.cold_files import INDEX as COLD_INDEX
 from hermes_ext.cold_files import ColdFiles
 from hermes_ext.workshop import (Done, Scrubber, change_files, edit_cold, edit_entries, file_store,
                                  is_cold, is_records, leftovers, remove_files, show, steps,
-                                 tombs_of, unsealed)
+                                 tombstones_of, unsealed)
 from hermes_lite import (FileStore, HermesLite, Memory, NotFound, Operation, Refused, UsageError,
                          other_wordings)
 
@@ -68,10 +68,10 @@ def scrub(memory: HermesLite, *, dry_run: bool = False) -> Scrubbed:
                 if not dry_run:
                     store.put(Memory.from_entry(fixed))
             scrubber.labels = {}
-        key, tombs = store.tombs()
-        clean = {mark: {**tomb, "why": scrubber.text(tomb["why"])} for mark, tomb in tombs.items()}
-        if not dry_run and clean != tombs:
-            store.set_tombs(key, clean)
+        key, tombstones = store.get_tombstones()
+        clean = {mark: {**tombstone, "why": scrubber.text(tombstone["why"])} for mark, tombstone in tombstones.items()}
+        if not dry_run and clean != tombstones:
+            store.set_tombstones(key, clean)
     with contextlib.nullcontext() if dry_run else store.transaction():
         if not dry_run:
             remove_files(leftovers(store.root))
@@ -186,7 +186,7 @@ def forget(memory: HermesLite, *, id: str | None = None, room: str | None = None
         for each in chosen:
             store.remove(each.id, why=why, also=other_wordings(each.content))
     ids = {each.id for each in chosen} | ({id} if id else set())
-    memory.tell("forget", [each.id for each in chosen], why=why)
+    memory.emit("forget", [each.id for each in chosen], why=why)
     warnings = [w for each in chosen for w in memory.notify_systems("after_forget", each, why)]
     purged, left = _purge(store, ids) if purge else ([], [])
     held = sorted({name for each in ids for name in store.holding(each)} - {*left})
@@ -213,7 +213,7 @@ def _select(memory: HermesLite, *, room: str | None, query: str | None,
 def _purge(store: FileStore, ids: set[str]) -> tuple[list[str], list[str]]:
     """Rewrite every copy without these memories; return (names rewritten, names left)."""
     cold = ColdFiles(store)
-    marks = {mark for mark, tomb in tombs_of(store).items() if tomb["id"] in ids}
+    marks = {mark for mark, tombstone in tombstones_of(store).items() if tombstone["id"] in ids}
 
     def kept(entry: object) -> object | None:
         if not isinstance(entry, dict):

@@ -71,7 +71,7 @@ def migrate(memory: HermesLite, to: str) -> Migrated:
             try:
                 resumed = _copy(source, target)
                 vectors = _copy_vectors(source, target)
-                tombs = _copy_tombs(source, target)
+                tombstones = _copy_tombstones(source, target)
                 if to == "archive":
                     target.finish()
             finally:
@@ -89,7 +89,7 @@ def migrate(memory: HermesLite, to: str) -> Migrated:
         warnings.append("config.yaml still names systems.buffer; take it out")
     source.notices.clear()
     memory.store = _opened(memory, to)
-    return Migrated(to, count, tombs, vectors, resumed, tuple(warnings))
+    return Migrated(to, count, tombstones, vectors, resumed, tuple(warnings))
 
 
 def _target(memory: HermesLite, to: str) -> Store:
@@ -145,12 +145,12 @@ def _copy(source: Store, target: Store) -> int:
     return len(there) if same else 0
 
 
-def _copy_tombs(source: Store, target: Store) -> int:
+def _copy_tombstones(source: Store, target: Store) -> int:
     """Give the target the same key and the same tombstones."""
-    key, tombs = source.tombs()
+    key, tombstones = source.get_tombstones()
     with target.transaction():
-        target.set_tombs(key, tombs)
-    return len(tombs)
+        target.set_tombstones(key, tombstones)
+    return len(tombstones)
 
 
 def _copy_vectors(source: Store, target: Store) -> int:
@@ -172,8 +172,8 @@ def _compare(source: Store, target: Store) -> None:
             if one is None or two is None or one.entry() != two.entry():
                 raise DamagedData("the copy differs from the store; nothing was changed, run it "
                                   "again")
-        (key, tombs), (key2, tombs2) = source.tombs(), target.tombs()
-        if tombs != tombs2 or tombs and key != key2:
+        (key, tombstones), (other_key, other_tombstones) = source.get_tombstones(), target.get_tombstones()
+        if tombstones != other_tombstones or tombstones and key != other_key:
             raise DamagedData("the copy has other tombstones; nothing was changed, run it again")
         if isinstance(source, FileStore) and target.faults():
             raise DamagedData(f"the copy is damaged ({target.faults()[0]}); nothing was changed, "
@@ -191,8 +191,8 @@ def _take_archive(memory: HermesLite, source: FileStore) -> list[str]:
     root, name = memory.root, core.import_system("archive").FILE
     source.checkpoint()                                # no journal is left, should it be killed here
     ids, said = [*source.ids()], _set_other_aside(root / name)
-    if source.tombs()[1]:                          # the archive's copy, too: see archive_rescue
-        source.write("backups/tombstones.bak", core.tombs_file(*source.tombs()))
+    if source.get_tombstones()[1]:                          # the archive's copy, too: see archive_rescue
+        source.write("backups/tombstones.bak", core.tombstones_file(*source.get_tombstones()))
     for leftover in (f"{name}-wal", f"{name}-shm"):
         (root / leftover).unlink(missing_ok=True)
     os.replace(root / ".migrate" / name, root / name)
@@ -277,9 +277,9 @@ def _as_it_is(root: str | None) -> HermesLite:
 
 def _show(done: Migrated) -> Iterator[str]:
     place = "memory_archive.db" if done.to == "archive" else "files"
-    yield (f"{core.counted(done.memories, 'memory', 'memories')}, "
-           f"{core.counted(done.tombstones, 'tombstone')} and "
-           f"{core.counted(done.vectors, 'vector')} are now in {place}"
+    yield (f"{core.pluralize(done.memories, 'memory', 'memories')}, "
+           f"{core.pluralize(done.tombstones, 'tombstone')} and "
+           f"{core.pluralize(done.vectors, 'vector')} are now in {place}"
            + (f" ({done.resumed} of them from an earlier run)" if done.resumed else ""))
 
 

@@ -49,7 +49,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from hermes_lite import (ConfigError, Draft, HermesLite, Hit, Memory, Operation, Param, UsageError,
-                         check_selectors, counted, cut_tags, extract_entities, iso, parse_time)
+                         check_selectors, pluralize, cut_tags, extract_entities, iso, parse_time)
 
 __all__ = ["OPERATIONS", "Salience", "born", "current", "system"]
 
@@ -192,7 +192,7 @@ class Salience:
             meta.update({"salience": note}, **({} if off else {"pinned": True}))
             self.memory.store.put(replace(one, meta=meta))
             self._learn(memory_id, implied)
-        self.memory.tell("unpin" if off else "pin", [memory_id])
+        self.memory.emit("unpin" if off else "pin", [memory_id])
         return {"id": memory_id, "pinned": not off, "score": round(score, 2), "implied": implied,
                 "lambda": round(self.rate(), 6)}
 
@@ -220,7 +220,7 @@ class Salience:
             one = self.memory.lookup(memory_id)
             one = self._set(one, self.score(one) + _STEP)
             self.memory.store.put(one)
-        self.memory.tell("reinforce", [memory_id])
+        self.memory.emit("reinforce", [memory_id])
         return self._explained(one)
 
     def decay(self, factor: float, tags: Iterable[str], agent: str | None,
@@ -232,14 +232,14 @@ class Salience:
             rows = self.memory.matching(tags=tags, agent=agent)
             for one in () if dry_run else rows:
                 self.memory.store.put(self._set(one, self.score(one) * factor))
-        self.memory.tell("list" if dry_run else "decay", [one.id for one in rows])
+        self.memory.emit("list" if dry_run else "decay", [one.id for one in rows])
         return {"memories": len(rows), "factor": factor, "dry_run": dry_run,
                 "ids": [one.id for one in rows]}
 
     def explain(self, memory_id: str) -> dict[str, object]:
         """Return the score now, and what it is computed from."""
         one = self.memory.lookup(memory_id)
-        self.memory.tell("score", [memory_id])
+        self.memory.emit("score", [memory_id])
         return self._explained(one)
 
     def _explained(self, one: Memory) -> dict[str, object]:
@@ -282,7 +282,7 @@ def _decay(memory: HermesLite, *, factor: str | None, tags: Iterable[str], agent
 
 
 def _show_decay(row: Mapping[str, object]) -> Iterator[str]:
-    yield (f"{counted(row['memories'], 'score')} {'would be' if row['dry_run'] else 'now'} "
+    yield (f"{pluralize(row['memories'], 'score')} {'would be' if row['dry_run'] else 'now'} "
            f"multiplied by {row['factor']:g}")
 
 

@@ -73,7 +73,7 @@ from hermes_ext.sync_own import Outbox
 from hermes_ext.sync_state import Book, new_device
 from hermes_ext.sync_take import Taker
 from hermes_lite import (ConfigError, HermesLite, NotFound, Operation, Param, Record, Refused,
-                         UsageError, check_selectors, counted, display_text, fits, from_json,
+                         UsageError, check_selectors, pluralize, display_text, fits, from_json,
                          make_folder, take_over_edits)
 
 __all__ = ["OPERATIONS", "Synced", "retire", "status", "sync"]
@@ -143,7 +143,7 @@ class _Run:
                 with memory.batch():
                     taker.take(ids[start:start + _CHUNK], incoming)
             taker.fold()
-            taker.tell_systems()
+            taker.notify_systems()
             self.outbox.send(revision)
         return self._done(dry_run)
 
@@ -321,9 +321,9 @@ def _sync(memory: HermesLite, *, folder: Path | None, dry_run: bool, status: boo
 def _status_lines(row: Mapping[str, object]) -> Iterator[str]:
     yield f"folder: {row['folder']}" + ("" if row["there"] else " (it cannot be reached)")
     yield f"in it: {row['bytes']} bytes, {'sealed' if row['sealed'] else 'readable by who has it'}"
-    yield f"this device: {row['device']}, {counted(row['told'], 'change')} written"
+    yield f"this device: {row['device']}, {pluralize(row['told'], 'change')} written"
     for name, count in row["devices"].items():
-        yield f"device {name}: {counted(count, 'change')} read"
+        yield f"device {name}: {pluralize(count, 'change')} read"
     if row["waiting"]:
         yield f"not yet delivered whole: {', '.join(row['waiting'])}"
 

@@ -87,8 +87,8 @@ class Local:
                 text = record.content if record.content == each.text else None
                 same = all(values.get(name) == fact[1] for name, fact in news.facts.items())
                 return Item((replace(each, text=text),), facts, count), 0 if same else 2
-        tomb = self.store.forgotten(record.content)
-        if (row.gone or row.void) and tomb and not tomb["why"].startswith("pruned: "):
+        tombstone = self.store.forgotten(record.content)
+        if (row.gone or row.void) and tombstone and not tombstone["why"].startswith("pruned: "):
             return row.item(None), 0               # put back behind the store's back
         level = 1 + max([0, *row.levels.values()], default=0) + (row != Row())
         clock = self._next_clock(*(clock for clock, _ in row.versions), row.gone, *row.same,

@@ -93,11 +93,11 @@ class Taker:
                                                   for each in local.versions):
             return False
         clean = self.memory.redact(top.text)[0].strip()
-        tomb = self.store.forgotten(clean)
-        if tomb is None or tomb["why"].startswith("pruned: ") or (
-                tomb["id"] == memory_id and item.gone):
+        tombstone = self.store.forgotten(clean)
+        if tombstone is None or tombstone["why"].startswith("pruned: ") or (
+                tombstone["id"] == memory_id and item.gone):
             return False
-        return not any(i == tomb["id"] or i in self.book.rows and {"gone", "void"}
+        return not any(i == tombstone["id"] or i in self.book.rows and {"gone", "void"}
                        & self.book.rows[i][5].keys() for i in item.after)
 
     def _drop(self, memory_id: str, row: Row, record: Memory | None, item: Item,
@@ -140,7 +140,7 @@ class Taker:
             wanted = built(memory_id, text, facts, item.count, record)
             if wanted == record:
                 return True
-            self.store.lift(text, memory_id=memory_id)
+            self.store.remove_tombstone(text, memory_id=memory_id)
             self.memory.admit(wanted, replacing=True)
         except (ValueError, RecursionError) as problem:
             self.inbox.fault(memory_id, str(problem) if isinstance(problem, ValueError)
@@ -232,10 +232,10 @@ class Taker:
         self.book.lines[record.id] = to_line(record.id, item)
         self.counts["merged"] += 1
 
-    def tell_systems(self) -> None:
+    def notify_systems(self) -> None:
         """Tell the systems what another device forgot."""
         if self.told:
-            self.memory.tell("forget", [record.id for record, _ in self.told],
+            self.memory.emit("forget", [record.id for record, _ in self.told],
                              why=self.told[0][1])
         for record, why in self.told:
             self.memory.notices += self.memory.notify_systems("after_forget", record, why)

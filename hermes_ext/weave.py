@@ -143,7 +143,7 @@ def _relevant(memory: HermesLite, hits: Hits, max_distance: float
     enough = _SHARE * max((hit.kw_score for hit in hits), default=0.0)
     kept, far = [], []
     for hit in hits:
-        others = set(hit.why.get("arms", ())) - {"keywords", "vectors"} or hit.why.get("exact")
+        others = set(hit.why.get("retrievers", ())) - {"keywords", "vectors"} or hit.why.get("exact")
         by_words = is_lexical and 0 < hit.kw_score >= enough and not hit.why.get("cold")
         if 1 - hit.vec_score <= max_distance or others or by_words:
             kept.append(hit)

@@ -65,8 +65,8 @@ def is_archive(store: object) -> bool:
     return not isinstance(store, FileStore)
 
 
-def tombs_of(store: FileStore) -> dict[str, dict[str, str]]:
-    return store.tombs()[1]
+def tombstones_of(store: FileStore) -> dict[str, dict[str, str]]:
+    return store.get_tombstones()[1]
 
 
 def files_of(root: Path) -> Iterator[tuple[str, Path]]:
@@ -198,8 +198,8 @@ def write_archive(store: FileStore, path: Path, files: Iterable[tuple[str, bytes
                 sealed = core.is_ciphertext(data)
                 counts["memories"] = len(core.from_json(core.unseal(data, store.cipher)))
             elif name == "tombstones.json":
-                tombs = core.from_json(core.unseal(data, store.cipher))
-                counts["tombstones"] = len(tombs["tombstones"])
+                tombstones = core.from_json(core.unseal(data, store.cipher))
+                counts["tombstones"] = len(tombstones["tombstones"])
         add("MANIFEST.json", core.to_json({"version": 1, "made_at": core.iso(moment), **counts,
                                            "encrypted": sealed, "files": listed}))
     core.write_atomic(path, packed.getvalue())
@@ -335,7 +335,7 @@ class Scrubber:
                 name == "index.journal" and not packed):
             return data
         if name.startswith(("tombstones.", "backups/tombstones.")):
-            return self._edit_tombs(data)
+            return self._edit_tombstones(data)
         if is_cold(name):
             return edit_cold(data, self.entry)
         if is_records(name):
@@ -361,12 +361,12 @@ class Scrubber:
         fixed = core.redact_nested(content, self.text)
         return line if fixed == content else core.to_json(fixed) + b"\n"
 
-    def _edit_tombs(self, data: bytes) -> bytes:
+    def _edit_tombstones(self, data: bytes) -> bytes:
         content = core.from_json(data)
         if not core.fits(content, {"tombstones": {str: {"why": str}}}):
             raise ValueError("no tombstones")
-        fixed = {mark: {**tomb, "why": self.text(tomb["why"])}
-                 for mark, tomb in content["tombstones"].items()}
+        fixed = {mark: {**tombstone, "why": self.text(tombstone["why"])}
+                 for mark, tombstone in content["tombstones"].items()}
         if fixed == content["tombstones"]:
             return data
         body = {**content, "tombstones": fixed}

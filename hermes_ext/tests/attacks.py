@@ -325,7 +325,7 @@ class Tally:
 
     def add(self, attack: str, scene: Scene, what: str,
             faults: Iterable[tuple[str, str]]) -> None:
-        """Count one try and what `judge` found in it."""
+        """Count one try and what `estimate_confidence` found in it."""
         key = (attack, scene.kind)
         self.tries[key] += 1
         seen = set()

@@ -77,7 +77,7 @@ def _kill_before(nth: int) -> None:
         if left[0] == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def counted(real):
+    def pluralize(real):
         def call(*arguments, **more):
             count()
             return real(*arguments, **more)
@@ -90,7 +90,7 @@ def _kill_before(nth: int) -> None:
 
     os.open = opened
     for name in ("replace", "rename", "unlink"):
-        setattr(os, name, counted(getattr(os, name)))
+        setattr(os, name, pluralize(getattr(os, name)))
 
 
 class Case(unittest.TestCase):

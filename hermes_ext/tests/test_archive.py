@@ -220,7 +220,7 @@ class TestContract(Case):
                          "der Server prod_db_main steht", "CT2024-0876 und CT2024-0876-B"):
                 self.now += timedelta(hours=1)
                 ids[memory.remember(text).id] = text
-            answers.append([[(ids[hit.id], hit.confidence, hit.score, [*hit.why["arms"]])
+            answers.append([[(ids[hit.id], hit.confidence, hit.score, [*hit.why["retrievers"]])
                              for hit in memory.recall(query)]
                             for query in ("T2024-08", "ct2024-08", "b_main", "2024-0877", "4-087")])
         self.assertEqual(answers[0], answers[1])
@@ -581,7 +581,7 @@ class TestPromises(Case):
     def test_a_busy_store_is_locked_after_its_patience(self) -> None:
         one, two = self.archive(), self.archive()
         with one.transaction():
-            with self.assertRaises(Locked), two.transaction(patience=0.05):
+            with self.assertRaises(Locked), two.transaction(timeout=0.05):
                 pass
 
     def test_an_error_inside_a_transaction_undoes_all_of_it(self) -> None:

@@ -245,10 +245,10 @@ class Restore(Case):
 
     def test_odd_tombstones_in_an_archive_are_damage(self) -> None:
         memory = self.filled()
-        for tombs in (b"[]", b"{", b'{"key": "a", "tombstones": {"x": 1}}', b'{"tombstones": {}}'):
-            with self.assertRaises(DamagedData, msg=tombs):
+        for tombstones in (b"[]", b"{", b'{"key": "a", "tombstones": {"x": 1}}', b'{"tombstones": {}}'):
+            with self.assertRaises(DamagedData, msg=tombstones):
                 backups.restore(memory, self.archive({"index.json": b"[]",
-                                                      "tombstones.json": tombs}))
+                                                      "tombstones.json": tombstones}))
         self.assertEqual(len(memory.list()), 2)
 
     def test_keys_in_an_archive_are_not_put_back(self) -> None:

@@ -42,7 +42,7 @@ class Doctor(Case):
         self.assertRegex(out, rf"fail  records: index.json was replaced .* holds 1 where there "
                               rf"were {len(rows)}; run `repair`")
         code, out, _ = self.cli("repair", "--dry-run")
-        offer = f"would bring back {core.counted(len(rows) - 1, 'memory', 'memories')}"
+        offer = f"would bring back {core.pluralize(len(rows) - 1, 'memory', 'memories')}"
         self.assertIn(offer, out)
         self.assertEqual(index.read_bytes(), smaller)
         self.assertEqual(self.cli("repair", "--yes")[0], 0)

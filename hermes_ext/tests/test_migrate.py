@@ -60,7 +60,7 @@ class TestMigrate(unittest.TestCase):
         vectors = {name: [list(piece) for piece in chunk.pieces(name)]
                    for chunk in (store.vector_chunks(kind) if kind else ())
                    for name in chunk.marks()}
-        return [each.entry() for each in store], store.tombs(), vectors, memory.state("job")
+        return [each.entry() for each in store], store.get_tombstones(), vectors, memory.state("job")
 
     def test_there_and_back_every_field_tombstone_vector_and_state_is_the_same(self) -> None:
         memory = self.memory()
@@ -132,14 +132,14 @@ class TestMigrate(unittest.TestCase):
     def test_a_log_that_cannot_be_brought_into_the_new_file_stops_the_move(self) -> None:
         memory = self.memory(storage={"lock_timeout_seconds": 0.2})
         self.fill(memory, 30)
-        copy_tombs = migrate._copy_tombs
+        copy_tombstones = migrate._copy_tombstones
         with contextlib.ExitStack() as stack:
             def read_beside(source: object, target: archive.ArchiveStore) -> int:
                 reader = stack.enter_context(contextlib.closing(sqlite3.connect(target.path)))
                 reader.execute("BEGIN")
                 reader.execute("SELECT * FROM tomb").fetchall()
-                return copy_tombs(source, target)
-            with mock.patch.object(migrate, "_copy_tombs", read_beside):
+                return copy_tombstones(source, target)
+            with mock.patch.object(migrate, "_copy_tombstones", read_beside):
                 self.refused(memory, "archive", Locked)
         migrate.migrate(self.memory(), "archive")
         self.assertEqual(len(self.memory().list()), 30)

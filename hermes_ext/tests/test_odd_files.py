@@ -254,7 +254,7 @@ class OddFiles(Stores):
 class WrongTypes(Stores):
     ODD = (*VALUES, b"bytes", object(), {1, 2}, 3 + 4j, ["a", 5], [None], "\0", "x" * 200_000)
     # What systems call with their own values, or what takes none.
-    ASIDE = ("close", "batch", "acting", "operations", "tell", "clock", "notify_systems",
+    ASIDE = ("close", "batch", "acting", "operations", "emit", "clock", "notify_systems",
              "redact_field", "repeat_notice", "systems_with")
 
     def calls(self, memory: HermesLite, given: dict) -> Iterator[tuple]:

@@ -152,7 +152,7 @@ class TestTheBlock(WeaveCase):
         near, far = self.keep("The harbour master is Olga", "Zebras eat grass at night")
         self.memory.recall = lambda query, **more: hits
         from hermes_lite import Hit, Hits
-        made = [Hit(self.memory.get(i), kw, vec, kw, {"arms": arms}) for i, kw, vec, arms in (
+        made = [Hit(self.memory.get(i), kw, vec, kw, {"retrievers": retrievers}) for i, kw, vec, retrievers in (
             (near, 0.0, 0.31, {"vectors": {}}), (far, 0.0, 0.29, {"vectors": {}}))]
         hits = Hits(made)
         context = weave(self.memory, "harbour")
@@ -168,7 +168,7 @@ class TestTheBlock(WeaveCase):
         self.assertEqual(weave(self.memory, "harbour").used, (), "a model knows meaning")
         hits = Hits([replace(made[1], kw_score=1.0)], ["vectors: no answer; answered locally"])
         self.assertEqual(weave(self.memory, "harbour").used, (far,))
-        hits = Hits([replace(made[1], why={"arms": {"anchors": {}}})])
+        hits = Hits([replace(made[1], why={"retrievers": {"anchors": {}}})])
         self.assertEqual(weave(self.memory, "harbour").used, (far,), "a system's arm found it")
 
     def test_the_same_notes_give_the_same_bytes_and_a_new_one_comes_last(self):
