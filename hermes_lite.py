@@ -9735,7 +9735,7 @@ def _unlabelled(text: str) -> str:
 def _registered(table: str) -> Mapping[str, Any]:
     """Return a table of the registry in hermes_ext; {} where the folder is not there.
 
-    CONTENTS is {module: {command: help}}; the head of hermes_ext describes the others.
+    CONTENTS is {system: (module, {command: help})}; the head of hermes_ext describes the others.
     """
     try:
         import hermes_ext
@@ -9760,14 +9760,16 @@ def take_over_edits(memory: HermesLite, command: str = "") -> None:
 
 
 def import_system(name: str) -> Any:
-    """Import one module of hermes_ext by its name in the table of contents."""
-    if name not in _registered("CONTENTS"):
-        known = ", ".join(_registered("CONTENTS"))
+    """Import the module of a system by the system's name in the registry of hermes_ext."""
+    contents = _registered("CONTENTS")
+    if name not in contents:
+        known = ", ".join(contents)
         raise ConfigError(f"there is no system {name!r}; " + (
             f"known: {known}" if known else "put the folder hermes_ext beside hermes_lite.py, or "
                                             "install the package"))
+    module, _ = contents[name]
     import importlib
-    return importlib.import_module(f"hermes_ext.{name}")
+    return importlib.import_module(f"hermes_ext.{module}")
 
 
 def load_systems(memory: HermesLite) -> list[object]:
@@ -10445,7 +10447,7 @@ def load_commands(wanted: str | None) -> dict[str, Operation]:
     The commands of the other systems are there with their help alone: no module is imported.
     """
     known = {operation.name: operation for operation in OPERATIONS}
-    for name, commands in _registered("CONTENTS").items():
+    for name, (_, commands) in _registered("CONTENTS").items():
         if wanted in commands and wanted not in known:
             known.update((o.name, o) for o in import_system(name).OPERATIONS)
         elif wanted is None or wanted not in known:

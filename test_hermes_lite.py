@@ -7193,7 +7193,7 @@ class Readme(Case):
     def test_every_variable_and_setting_that_is_named_is_read(self):
         for name in re.findall(r"`((?:HERMES|JINA|SILICONFLOW|DEEPSEEK)_[A-Z_]+)", self.text):
             self.assertIn(f'"{name}"', SOURCE + "".join(
-                path.read_text() for path in (HERE / "hermes_ext").glob("*.py")))
+                path.read_text() for path in (HERE / "hermes_ext").rglob("*.py")))
         sections = "|".join(h.DEFAULTS)
         for section, key in re.findall(rf"`({sections})\.(\w+)", self.text):
             if key not in ("json", "f32", "py", "md"):     # a file, no setting

@@ -38,7 +38,7 @@ sys.path[:0] = [str(HOME), str(HOME / "bench")]
 import hermes_lite as core                                                        # noqa: E402
 from notes import Notes                                                           # noqa: E402
 from speed import process, spread, timed                                          # noqa: E402
-from hermes_ext.archive import ArchiveStore                                       # noqa: E402
+from hermes_ext.archive.store import ArchiveStore                                       # noqa: E402
 
 __all__ = ["main", "measure"]
 _BATCH, _DEPTH = 10_000, 50

@@ -177,7 +177,7 @@ def measure_core(root: Path, notes: Notes, size: int, singles: int) -> Row:
             "disk": on_disk(root)}
 
 
-SYSTEMS = {"anchors": {}, "salience": {}, "weave": {}, "audit": {}, "rules": {
+SYSTEMS = {"anchors": {}, "salience": {}, "prompt": {}, "audit": {}, "rules": {
     "calendar": {"when": {"tag": "deadline", "score_above": 5}, "append": "deadlines.ics"},
     "legal": {"when": {"anchor": "contract_id", "recalled_more_than": 3}, "append": "legal.md"},
     "crm": {"when": {"anchor": "status", "from": "draft", "to": "signed"}, "append": "crm.md"}}}

@@ -1,21 +1,24 @@
-"""Systems that build on the core, one flat module each; delete any of them and the rest stands.
+"""Registry of the systems that build on the core; it imports none of them.
 
-CONTENTS says which commands a module brings, {module: {command: one help line}}, so that the
-command line knows them without importing any. A module has `OPERATIONS`, the operations of its
-commands, and, where it takes part in every write or read, `system(memory, **settings)`, which
-makes the Extension that config.yaml switches on under `systems:`.
+CONTENTS maps the name of a system, as config.yaml writes it under `systems:`, to its module below
+hermes_ext and to the commands that it brings, each with its line of help. The command line lists
+commands from here, so `--help` imports no system. The module of a system with commands has
+`OPERATIONS`, one operation a command; that of a system which takes part in writes and reads has
+`system(memory, **settings)`, which makes the extension object.
 
-The other tables say where the core finds what it knows by a role alone. STORES and VECTORIZERS
-are {backend: module}: a value of storage.backend is a module with `open_store(root, config,
-clock=…)`, one of vectors.backend a module with `make(backend)`. AUTOSTART is {file: module}: a
-file in the data root that switches its system on. HOOKS is {hook: (module, function)}:
-`before_command(memory, command)` runs before a command of the command line, and
-`forget_selection(memory, …)` is `forget` with a selection or --purge; `check_compression()` raises
-where what a compressed archive needs is not installed.
+The other tables give a system a role; the core knows the role and never the name:
 
-A module that is not in CONTENTS is part of the system whose name it begins with (sync_merge), or
-shared by several: workshop, by those that work on a store's files, cold_files, by all that
-reach what lies in cold storage, and scores, by all that ask for the score of a memory.
+    STORES        {value of storage.backend: system}; its module has
+                  `open_store(root, config, clock=...)`
+    VECTORIZERS   {value of vectors.backend: system}; its module has `make(backend)`
+    AUTOSTART     {file in the data root: system}; the file switches the system on
+    HOOKS         {hook: (system, function of its module)}
+        before_command(memory, command)    runs before a command of the command line
+        forget_selection(memory, ...)      is `forget` with a selection or --purge
+        check_compression()                raises when no package reads a compressed archive
+
+Each folder is one group of systems and can be deleted without the others. Modules that lie beside
+this file and are not in CONTENTS are shared: cold_files and scores.
 """
 
 __all__ = ["AUTOSTART", "CONTENTS", "HOOKS", "STORES", "VECTORIZERS"]
@@ -25,44 +28,49 @@ VECTORIZERS: dict[str, str] = {"e5": "embedders", "use": "embedders", "e5+use": 
 AUTOSTART: dict[str, str] = {"cold_index.json": "cold"}
 HOOKS: dict[str, tuple[str, str]] = {
     "before_command": ("vault", "take_over"),
-    "forget_selection": ("hygiene", "forget"),
+    "forget_selection": ("scrub", "forget"),
     "check_compression": ("archive", "check_package"),
 }
 
-CONTENTS: dict[str, dict[str, str]] = {
-    "exchange": {
+CONTENTS: dict[str, tuple[str, dict[str, str]]] = {
+    "import_export": ("import_export", {
         "export": "write memories to a file or to standard output",
-        "import": "bring memories in from a file or a folder of notes"},
-    "anchors": {"anchors": "list typed values such as contract numbers, and who holds one"},
-    "salience": {
+        "import": "bring memories in from a file or a folder of notes"}),
+    "anchors": ("anchors", {
+        "anchors": "list typed values such as contract numbers, and who holds one"}),
+    "salience": ("salience", {
         "pin": "keep a memory for ever, and learn from it how fast the others fade",
         "reinforce": "raise the score of a memory",
         "decay": "multiply the scores of all that have the tags",
-        "score": "show the score of a memory and how it comes about"},
-    "vault": {"vault": "take over notes that were edited by hand in store/"},
-    "sync": {"sync": "bring the memories of several machines together through a folder"},
-    "embedders": {},
-    "care": {
+        "score": "show the score of a memory and how it comes about"}),
+    "vault": ("vault", {"vault": "take over notes that were edited by hand in store/"}),
+    "sync": ("sync.sync", {
+        "sync": "bring the memories of several machines together through a folder"}),
+    "embedders": ("embedders", {}),
+    "doctor": ("maintenance.doctor", {
         "doctor": "check the store and say what mends it",
-        "repair": "mend what can be mended without loss"},
-    "backups": {
+        "repair": "mend what can be mended without loss"}),
+    "backups": ("maintenance.backups", {
         "backup": "write everything needed into one file",
-        "restore": "bring the records of a backup back"},
-    "hygiene": {
+        "restore": "bring the records of a backup back"}),
+    "scrub": ("maintenance.scrub", {
         "scrub": "apply today's redaction to all that is stored",
-        "reindex": "make every index anew from the records"},
-    "encryption": {
-        "encrypt": "switch encryption on or off, or rotate the key"},
-    "weave": {"context": "find memories and lay them out for a prompt"},
-    "rules": {
-        "rules": "show the rules and what they did, look at all memories, or try again"},
-    "actions": {},
-    "report": {"report": "write the digest of alerts"},
-    "audit": {"audit": "list or verify the log of who did what"},
-    "shell": {"shell": "type commands one after the other"},
-    "settings": {"config": "list, get or set a setting, or show where they stand"},
-    "archive": {},                                 # a store: storage.backend in config.yaml
-    "buffer": {"buffer": "show what the short-term buffer holds"},
-    "cold": {"archive": "move low memories to cold storage, or bring them back"},
-    "migrate": {"migrate": "move all memories into the archive, or back into files"},
+        "reindex": "make every index anew from the records"}),
+    "encryption": ("maintenance.encryption", {
+        "encrypt": "switch encryption on or off, or rotate the key"}),
+    "prompt": ("prompt", {"context": "find memories and lay them out for a prompt"}),
+    "rules": ("automation.rules", {
+        "rules": "show the rules and what they did, look at all memories, or try again"}),
+    "actions": ("automation.actions", {}),
+    "report": ("automation.report", {"report": "write the digest of alerts"}),
+    "audit": ("audit", {"audit": "list or verify the log of who did what"}),
+    "shell": ("shell", {"shell": "type commands one after the other"}),
+    "settings": ("settings", {
+        "config": "list, get or set a setting, or show where they stand"}),
+    "archive": ("archive.store", {}),
+    "buffer": ("archive.buffer", {"buffer": "show what the short-term buffer holds"}),
+    "cold": ("archive.cold", {
+        "archive": "move low memories to cold storage, or bring them back"}),
+    "migrate": ("maintenance.migrate", {
+        "migrate": "move all memories into the archive, or back into files"}),
 }

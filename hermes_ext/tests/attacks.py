@@ -850,7 +850,7 @@ _PARTS: dict[str, _Part] = {
 
 def print_of_code() -> int:
     """Return a number that changes with the code: each version meets other tries."""
-    paths = [HOME / "hermes_lite.py", *sorted(HOME.glob("hermes_ext/*.py"))]
+    paths = [HOME / "hermes_lite.py", *sorted(HOME.glob("hermes_ext/**/*.py"))]
     return zlib.crc32(b"".join(path.read_bytes() for path in paths))
 
 

@@ -146,5 +146,5 @@ class Case(unittest.TestCase):
                 if not name.startswith(derived)}
 
     def states(self, memory: HermesLite) -> dict[str, str]:
-        from hermes_ext import care
-        return {check.name: check.state for check in care.doctor(memory)}
+        from hermes_ext.maintenance import doctor
+        return {check.name: check.state for check in doctor.doctor(memory)}

@@ -13,7 +13,7 @@ HOUSE = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(HOUSE))
 
 from hermes_ext.anchors import OPERATIONS, Anchors, extract, says, system       # noqa: E402
-from hermes_ext.exchange import bring_in, export                        # noqa: E402
+from hermes_ext.import_export import bring_in, export                        # noqa: E402
 from hermes_lite import Config, ConfigError, HermesLite, Memory         # noqa: E402
 
 

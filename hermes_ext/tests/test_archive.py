@@ -25,9 +25,10 @@ sys.path[:0] = [str(HOME)]
 import hermes_lite as core                                                        # noqa: E402
 from hermes_lite import (ConfigError, FileStore, HermesLite, LocalHashVectorizer,  # noqa: E402
                          Locked, Memory, MissingPackage, Refused, StorageError)
-from hermes_ext import archive_log, archive_zstd, migrate                                       # noqa: E402
-from hermes_ext.archive import FILE, ArchiveStore                                 # noqa: E402
-from hermes_ext.archive_search import SearchTables                                # noqa: E402
+from hermes_ext.archive import wal, zstd                                          # noqa: E402
+from hermes_ext.maintenance import migrate                                        # noqa: E402
+from hermes_ext.archive.store import FILE, ArchiveStore                                 # noqa: E402
+from hermes_ext.archive.search import SearchTables                                # noqa: E402
 
 START = datetime(2026, 8, 17, 3, 31, 6, tzinfo=timezone.utc)
 NAMES = "Redis PostgreSQL Kafka Grafana Anna 张三 李四 Müller".split()
@@ -236,9 +237,10 @@ import sys
 sys.path.insert(0, sys.argv[1])
 import hermes_lite as core
 from pathlib import Path
-from hermes_ext import archive, archive_search
-archive_search.SearchTables.TAIL = 7
-store = archive.ArchiveStore(Path(sys.argv[2]), core.Config({}, environ={}))
+from hermes_ext.archive import search
+from hermes_ext.archive.store import ArchiveStore
+search.SearchTables.TAIL = 7
+store = ArchiveStore(Path(sys.argv[2]), core.Config({}, environ={}))
 name, count = sys.argv[3], int(sys.argv[4])
 for number in range(count):
     with store.transaction():
@@ -706,8 +708,8 @@ class TestOneFile(Case):
     def test_a_flipped_bit_in_the_log_costs_no_other_row_and_is_said(self) -> None:
         for where in ("head", "first", "middle", "last"):
             with self.subTest(where=where), self.killed(where, 10) as store:
-                log = archive_log.log_of(store.path)
-                frames = archive_log.frames(store.path)
+                log = wal.log_of(store.path)
+                frames = wal.frames(store.path)
                 data = bytearray(log.read_bytes())
                 at = {"head": 17, "first": frames[0].at + 700, "last": frames[-1].at + 30,
                       "middle": frames[len(frames) // 2].at + 700}[where]
@@ -726,7 +728,7 @@ class TestOneFile(Case):
     def test_a_log_that_is_gone_or_shorter_after_a_kill_is_said(self) -> None:
         for how in ("gone", "emptied", "cut", "zeros", "whole"):
             with self.subTest(how=how), self.killed(how, 6, shared=True) as store:
-                log = archive_log.log_of(store.path)
+                log = wal.log_of(store.path)
                 size = log.stat().st_size
                 if how == "gone":
                     log.unlink()
@@ -748,8 +750,8 @@ class TestOneFile(Case):
 
     def test_a_page_of_zeros_in_the_log_costs_no_other_row(self) -> None:
         with self.killed("zeros", 10, shared=True) as store:
-            log = archive_log.log_of(store.path)
-            listed = archive_log.frames(store.path)
+            log = wal.log_of(store.path)
+            listed = wal.frames(store.path)
             at = listed[len(listed) // 2].at - 2_000
             data = log.read_bytes()
             log.write_bytes(data[:at] + bytes(4_096) + data[at + 4_096:])
@@ -759,8 +761,8 @@ class TestOneFile(Case):
 
     def test_a_torn_last_write_that_was_never_acknowledged_is_no_damage(self) -> None:
         with self.killed("torn", 6) as store:
-            log = archive_log.log_of(store.path)
-            size = archive_log.frames(store.path)[-1].at
+            log = wal.log_of(store.path)
+            size = wal.frames(store.path)[-1].at
             os.truncate(log, size + 100)           # the end of the last transaction is missing
             store.refresh()
             self.assertEqual((len(store), store.notices), (7, []))
@@ -772,9 +774,9 @@ class TestOneFile(Case):
                 store.remove("mem_0006", why="forgotten")
             shutil.copytree(store.root / "backups", self.folder / "other" / "backups")
             store = self.archive("other")          # as if the bit had been flipped before
-            log = archive_log.log_of(store.path)
+            log = wal.log_of(store.path)
             data = bytearray(log.read_bytes())
-            data[archive_log.frames(store.path)[3].at + 700] ^= 1
+            data[wal.frames(store.path)[3].at + 700] ^= 1
             log.write_bytes(data)
             store.refresh()
             self.assertIn("was damaged", " ".join(store.notices))
@@ -935,15 +937,15 @@ class TestOneFile(Case):
 def no_package() -> Iterator[None]:
     """As if no package for zstd were installed."""
     missing = dict.fromkeys(("zstandard", "compression.zstd", "backports.zstd"))
-    archive_zstd._package.cache_clear()
+    zstd._package.cache_clear()
     with mock.patch.dict(sys.modules, missing):
         yield
-    archive_zstd._package.cache_clear()
+    zstd._package.cache_clear()
 
 
 def has_package() -> bool:
     try:
-        archive_zstd.check_package()
+        zstd.check_package()
     except MissingPackage:
         return False
     return True
@@ -1035,7 +1037,7 @@ class TestCompression(Case):
         self.assertEqual(self.forms(store), {"blob": 50})
 
     def test_a_record_that_compression_makes_no_smaller_stays_text(self) -> None:
-        self.assertEqual(archive_zstd.compressed("{}"), "{}")
+        self.assertEqual(zstd.compressed("{}"), "{}")
 
     def test_both_forms_stand_side_by_side_whatever_the_setting_says(self) -> None:
         for number, self.compress in enumerate(("zstd", "none", "zstd")):
@@ -1162,19 +1164,19 @@ class TestCompression(Case):
 
     def test_every_package_reads_what_another_wrote(self) -> None:
         text = core.to_json(self.note(1).entry()).decode()
-        made = archive_zstd.compressed(text)
+        made = zstd.compressed(text)
         for name in ("zstandard", "compression.zstd", "backports.zstd"):
             others = {"zstandard", "compression.zstd", "backports.zstd"} - {name}
-            archive_zstd._package.cache_clear()
-            self.addCleanup(archive_zstd._package.cache_clear)
+            zstd._package.cache_clear()
+            self.addCleanup(zstd._package.cache_clear)
             with mock.patch.dict(sys.modules, dict.fromkeys(others)), \
                     contextlib.suppress(MissingPackage):
-                self.assertEqual(archive_zstd.plain(made), text)
-                self.assertEqual(archive_zstd.plain(archive_zstd.compressed(text)), text)
+                self.assertEqual(zstd.plain(made), text)
+                self.assertEqual(zstd.plain(zstd.compressed(text)), text)
 
     def test_a_frame_of_the_first_version_is_read(self) -> None:
         """The dictionary is a part of the file format: it may never change."""
-        self.assertEqual(zlib.crc32(archive_zstd.DICTIONARY), 0xddb92d75)
+        self.assertEqual(zlib.crc32(zstd.DICTIONARY), 0xddb92d75)
 
     def test_without_the_package_a_write_is_refused_and_text_is_read(self) -> None:
         self.compress = "none"

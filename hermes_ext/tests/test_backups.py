@@ -1,4 +1,4 @@
-"""Tests of hermes_ext.backups: what it keeps and what it brings back."""
+"""Tests of hermes_ext.maintenance.backups: what it keeps and what it brings back."""
 import errno
 import gzip
 import hashlib
@@ -13,8 +13,9 @@ from pathlib import Path
 from unittest import mock
 
 import hermes_lite as core
-from hermes_ext import backups, cold
-from hermes_ext.archive import ArchiveStore
+from hermes_ext.archive import cold
+from hermes_ext.maintenance import backups
+from hermes_ext.archive.store import ArchiveStore
 from hermes_ext.tests.base import HAS_YAML, Case, a_secret
 from hermes_lite import (ConfigError, DamagedData, HermesLite, NotFound, Refused, StorageError,
                          UsageError)

@@ -17,7 +17,7 @@ sys.path[:0] = [str(HOME)]
 
 import hermes_lite as core                                                        # noqa: E402
 from hermes_lite import ConfigError, HermesLite, Memory, NotFound, UsageError     # noqa: E402
-from hermes_ext.buffer import FILE, BufferedStore                       # noqa: E402
+from hermes_ext.archive.buffer import FILE, BufferedStore                       # noqa: E402
 from hermes_ext.scores import stored_score                              # noqa: E402
 
 
@@ -176,7 +176,7 @@ class TestBuffer(Case):
                 HermesLite(self.folder / "f", config=core.Config(values, environ={}))
 
     def test_the_command_shows_it_or_says_how_to_switch_it_on(self) -> None:
-        from hermes_ext.buffer import OPERATIONS
+        from hermes_ext.archive.buffer import OPERATIONS
         memory = self.memory()
         made = memory.remember("the gateway is checked on Mondays")
         rows = OPERATIONS[0].handler(memory)

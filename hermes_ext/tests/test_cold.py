@@ -27,9 +27,10 @@ sys.path[:0] = [str(HOME)]
 import hermes_lite as core                                                        # noqa: E402
 from hermes_lite import (HermesLite, Memory, MissingPackage, NotFound, Refused,   # noqa: E402
                          RemoteError, UsageError)
-from hermes_ext import cold, weave                                                # noqa: E402
+from hermes_ext import prompt                                                     # noqa: E402
+from hermes_ext.archive import cold                                               # noqa: E402
 
-from hermes_ext import backups, care, encryption, hygiene                         # noqa: E402
+from hermes_ext.maintenance import backups, doctor, encryption, scrub             # noqa: E402
 from hermes_ext.cold_files import unpack                                          # noqa: E402
 from hermes_ext.tests.base import HAS_CRYPTO, is_killed, setUpModule, word        # noqa: E402,F401
 
@@ -45,7 +46,7 @@ def cold_texts(memory: HermesLite) -> list[str]:
 def cold_check(memory: HermesLite) -> tuple[str, str, str | None]:
     environ = {"HERMES_ENCRYPT": "on" if memory.store.cipher else "off"}
     with mock.patch.dict(os.environ, environ):
-        check = next(check for check in care.doctor(memory) if check.name == "cold")
+        check = next(check for check in doctor.doctor(memory) if check.name == "cold")
     return check.state, check.says, check.mend
 
 
@@ -429,7 +430,7 @@ class TestCold(Case):
             name = str(Path(copy.file).relative_to(memory.root))
             cold.forget(memory, rows[1].id)
             self.assertIn(name, memory.store.holding(rows[1].id))
-            done = hygiene.forget(memory, id=rows[1].id, purge=True)
+            done = scrub.forget(memory, id=rows[1].id, purge=True)
             self.assertEqual((done.left, done.backups), ((), ()))
             self.assertIn(name, done.purged)
             pieces = [core.unzipped(data) for path in memory.root.rglob("*") if path.is_file()
@@ -446,7 +447,7 @@ class TestCold(Case):
             rows = self.fill(memory)
             cold.freeze(memory)
             with self.assertRaisesRegex(NotFound, "archive --forget"):
-                hygiene.forget(memory, id=rows[1].id, purge=True)
+                scrub.forget(memory, id=rows[1].id, purge=True)
             self.assertEqual(len(cold_texts(memory)), 2)
 
     def test_to_forget_a_cold_memory_names_the_backups_that_hold_it(self) -> None:
@@ -457,7 +458,7 @@ class TestCold(Case):
             done = cold.forget(memory, rows[1].id)
             name = f"backups/{Path(copy.file).name}"
             self.assertTrue([said for said in done.warnings if name in said and "--purge" in said])
-            purged = hygiene.forget(memory, id=rows[1].id, purge=True)
+            purged = scrub.forget(memory, id=rows[1].id, purge=True)
             self.assertIn(name, purged.purged)
             self.assertEqual(memory.store.holding(rows[1].id), [])
 
@@ -473,10 +474,10 @@ class TestCold(Case):
                                         importance=1, created_at="2026-01-01T00:00:00+00:00"))
             cold.freeze(memory)
             copy = backups.backup(memory)
-            plan = hygiene.scrub(memory, dry_run=True)
+            plan = scrub.scrub(memory, dry_run=True)
             self.assertIn(row.id, [name for name, _ in plan.changed])
             self.assertIn(secret, cold_texts(memory)[0])
-            hygiene.scrub(memory)
+            scrub.scrub(memory)
             self.assertEqual([secret in text for text in cold_texts(memory)], [False, False])
             inside = [core.unzipped(data) for _, data in core.read_files(Path(copy.file))]
             self.assertFalse([piece for piece in inside if secret.encode() in piece])
@@ -494,15 +495,15 @@ class TestCold(Case):
             path.write_bytes(gzip.compress(gzip.decompress(whole), mtime=7))       # parted
             self.assertEqual(cold_check(memory)[::2], ("fail", "repair"))
             self.assertEqual(len(cold.thaw(memory).left), 1)
-            self.assertTrue(care.repair(memory, dry_run=True).did)
-            care.repair(memory)
+            self.assertTrue(doctor.repair(memory, dry_run=True).did)
+            doctor.repair(memory)
             self.assertEqual(cold_check(memory)[0], "ok")
 
             path, = (memory.root / "cold").iterdir()
             (memory.root / cold.INDEX).write_bytes(b"{")                           # no index
             self.assertEqual(cold_check(memory)[0], "fail")
             self.assertEqual((memory.root / cold.INDEX).read_bytes(), b"{")
-            care.repair(memory)
+            doctor.repair(memory)
             self.assertEqual((cold_check(memory)[0], len(cold.Cold(memory).memories)), ("ok", 2))
 
             path, = (memory.root / "cold").iterdir()
@@ -513,7 +514,7 @@ class TestCold(Case):
             path.unlink()
             self.assertIn("cannot be reached", cold_check(memory)[1])
             path.write_bytes(whole)
-            care.repair(memory)
+            doctor.repair(memory)
             self.assertEqual(cold.thaw(memory).ids, (rows[0].id, rows[1].id))
 
     def test_files_of_another_root_are_taken_over_only_when_asked_and_once(self) -> None:
@@ -702,16 +703,16 @@ class ContextTest(Case):
                 self.now += timedelta(days=60)
                 other = memory.remember("张三供应商资质审核中", agent="procurement-bot")
                 memory.remember("服务器监控告警阈值CPU90%持续5分钟", agent="ops-bot")
-                self.assertEqual(weave.weave(memory, question).used, (contract.id,))
+                self.assertEqual(prompt.build_context(memory, question).used, (contract.id,))
                 self.assertEqual(cold.freeze(memory, below=99, older_than=30).ids, (contract.id,))
                 for _ in range(2):                 # it is said each time, not only once
-                    found = weave.weave(memory, question)
+                    found = prompt.build_context(memory, question)
                     self.assertEqual(found.used, ())
                     self.assertIn((other.id, "cold storage holds a better match"), found.dropped)
                     self.assertIn("cold storage holds 1 that match", " ".join(found.degraded))
                 self.assertEqual([hit.id for hit in memory.recall(question)], [other.id])
                 cold.thaw(memory, contract.id)
-                self.assertEqual(weave.weave(memory, question).used, (contract.id,))
+                self.assertEqual(prompt.build_context(memory, question).used, (contract.id,))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,9 @@ sys.path[:0] = [str(HOME)]
 import hermes_ext                                                                 # noqa: E402
 import hermes_lite as core                                                        # noqa: E402
 
-MODULES = [*sorted((HOME / "hermes_ext").glob("*.py")), HOME / "auto_sediment.py"]
+TESTS = HOME / "hermes_ext" / "tests"
+MODULES = [*sorted(path for path in (HOME / "hermes_ext").rglob("*.py")
+                   if TESTS not in path.parents), HOME / "auto_sediment.py"]
 
 
 def names_of_the_core(tree: ast.Module) -> Iterator[str]:
@@ -87,8 +89,10 @@ class Registry(unittest.TestCase):
             self.assertTrue(callable(core.import_system(module).system))
         for module, function in hermes_ext.HOOKS.values():
             self.assertTrue(callable(getattr(core.import_system(module), function)))
-        for module in hermes_ext.CONTENTS:
-            self.assertIsNotNone(importlib.import_module(f"hermes_ext.{module}"))
+        for name, (module, commands) in hermes_ext.CONTENTS.items():
+            self.assertIs(core.import_system(name), importlib.import_module(f"hermes_ext.{module}"))
+            operations = getattr(core.import_system(name), "OPERATIONS", ())
+            self.assertEqual({each.name: each.help for each in operations}, commands, name)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,8 @@ from unittest import mock
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import auto_sediment
-from hermes_ext import cold, shell
+from hermes_ext import shell
+from hermes_ext.archive import cold
 from hermes_ext.tests.base import HAS_CRYPTO, HOME, core, setUpModule, word
 from hermes_lite import HermesLite, RemoteError
 
@@ -129,7 +130,7 @@ class Scenario:
         asked = {"when": {"anchor": "contract_id", "recalled_more_than": 1, "per": "day"},
                  "append": "due.md"}
         signed = {"when": {"anchor": "status", "to": "signed"}, "append": "due.md"}
-        systems = {"salience": {}, "anchors": {}, "weave": {}, "audit": {"max_bytes": 3000},
+        systems = {"salience": {}, "anchors": {}, "prompt": {}, "audit": {"max_bytes": 3000},
                    "cold": {"daily": True},
                    "rules": {"due": due, "asked": asked, "signed": signed}}
         if self.store == "archive":

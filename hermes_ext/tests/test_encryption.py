@@ -1,4 +1,4 @@
-"""Tests of hermes_ext.encryption, most of them only where the package cryptography is there."""
+"""Tests of hermes_ext.maintenance.encryption, most of them only where the package cryptography is there."""
 import json
 import os
 import shutil
@@ -9,7 +9,8 @@ from pathlib import Path
 from unittest import mock
 
 import hermes_lite as core
-from hermes_ext import backups, care, cold, encryption, hygiene, workshop
+from hermes_ext.archive import cold
+from hermes_ext.maintenance import backups, doctor, encryption, scrub, store_files
 from hermes_ext.tests.base import Case, HAS_CRYPTO, NOW, a_secret, word
 from hermes_lite import ConfigError, HermesLite, Refused, StorageError, UsageError
 
@@ -34,7 +35,7 @@ class Encrypt(Case):
                                          importance=1, created_at="2020-01-01T00:00:00+00:00"))
         cold.freeze(memory)
         backups.backup(memory)
-        hygiene.reindex(memory)
+        scrub.reindex(memory)
         memory.store.write("backups/prune_20260101_000000.json", json.dumps(
             {"archived_at": "x", "memories": [m.entry() for m in memory.list()]}).encode())
         memory.save_state("job", {"note": marker})
@@ -60,7 +61,7 @@ class Encrypt(Case):
             self.assertIn(marker, fresh.recall("lighthouse")[0].content.lower())
             self.assertEqual(backups.verify(fresh).memories, 3)
             fresh.close()
-            self.assertEqual(set(self.states(care._bare(str(self.root))).values()) - {"ok"},
+            self.assertEqual(set(self.states(doctor._bare(str(self.root))).values()) - {"ok"},
                              {"warn"})                # index.json.damaged-… is still there
             self.assertNotIn((self.root / ".master_key").read_text().strip().encode(),
                              b"".join(p.read_bytes() for p in self.root.rglob("*")
@@ -88,7 +89,7 @@ class Encrypt(Case):
             encryption.encrypt(memory, "on")
             memory.close()
             memory = self.open()
-            hygiene.forget(memory, id=second, reason=f"{marker} asked again")
+            scrub.forget(memory, id=second, reason=f"{marker} asked again")
             self.now += timedelta(days=1)
             memory.remember("the light is green")
             backups.backup(memory)
@@ -97,7 +98,7 @@ class Encrypt(Case):
             text = "the harbour master is Olga"
             with self.assertRaisesRegex(Refused, marker):
                 self.open().remember(text, deliberate=False)
-            self.assertEqual(self.states(care._bare(str(self.root)))["tombstones"], "ok")
+            self.assertEqual(self.states(doctor._bare(str(self.root)))["tombstones"], "ok")
             encryption.encrypt(self.open(), "rotate")
             (self.root / "tombstones.json").unlink()       # the copy serves
             with self.assertRaisesRegex(Refused, marker):
@@ -255,7 +256,7 @@ class Encrypt(Case):
                 else:
                     self.assertEqual(self.plain_files(marker), [], (mode, stop))
                 if mode == "rotate":
-                    self.assertFalse(workshop.is_behind(self.root, workshop.keys_of(again)), stop)
+                    self.assertFalse(store_files.is_behind(self.root, store_files.keys_of(again)), stop)
                 shutil.rmtree(self.root)
                 if finished:
                     break
@@ -377,11 +378,11 @@ class Encrypt(Case):
         encryption.encrypt(memory, "on")
         memory.close()
         memory.store.write("backups/auto_index.json.20200101.bak", b"[]")
-        self.assertEqual(self.states(care._bare(str(self.root)))["key"], "ok")
+        self.assertEqual(self.states(doctor._bare(str(self.root)))["key"], "ok")
         (self.root / "backups/auto_index.json.20200101.bak").write_bytes(b"[]")
-        self.assertEqual(self.states(care._bare(str(self.root)))["key"], "fail")
+        self.assertEqual(self.states(doctor._bare(str(self.root)))["key"], "fail")
         (self.root / ".master_key").write_text(self.key())
-        checks = care.doctor(care._bare(str(self.root)))
+        checks = doctor.doctor(doctor._bare(str(self.root)))
         self.assertEqual((checks[-1].name, checks[-1].state), ("key", "fail"))
         self.assertEqual(checks.exit_code, 1)
 
@@ -390,10 +391,10 @@ class Encrypt(Case):
         memory = self.spread(marker)
         encryption.encrypt(memory, "on")
         memory.save_state("job", {"last": f"password: {key}"})
-        self.assertTrue(hygiene.scrub(memory).changed)
+        self.assertTrue(scrub.scrub(memory).changed)
         self.assertTrue(core.is_ciphertext((self.root / ".state_job.json").read_bytes()))
         self.assertEqual(memory.state("job"), {"last": "password: [已脱敏:password]"})
-        chosen = hygiene.forget(memory, query=marker, purge=True, yes=True)
+        chosen = scrub.forget(memory, query=marker, purge=True, yes=True)
         self.assertEqual((len(chosen.ids), chosen.backups, chosen.left), (1, (), ()))
         self.assertEqual(memory.store.holding(chosen.ids[0]), [])
         self.assertTrue(all(core.is_ciphertext(p.read_bytes())

@@ -24,7 +24,8 @@ sys.path[:0] = [str(HOME)]
 import hermes_lite as core                                                        # noqa: E402
 from hermes_lite import (ConfigError, DamagedData, FileStore, HermesLite, Locked,  # noqa: E402
                          Memory, Refused, StorageError, UsageError, VectorKind)
-from hermes_ext import archive, care, migrate                                           # noqa: E402
+from hermes_ext.archive.store import FILE, ArchiveStore                          # noqa: E402
+from hermes_ext.maintenance import doctor, migrate                                # noqa: E402
 
 ENVIRON = {"HERMES_VECTOR_BACKEND": "local"}
 
@@ -78,7 +79,7 @@ class TestMigrate(unittest.TestCase):
         done = migrate.migrate(memory, "archive")
         self.assertEqual((done.memories, done.tombstones > 0, done.vectors), (119, True, 2))
         memory = self.memory()
-        self.assertIsInstance(memory.store, archive.ArchiveStore)
+        self.assertIsInstance(memory.store, ArchiveStore)
         self.assertEqual(self.everything(memory), before)
         self.assertEqual(memory.store.search_words("合同 77", 9, accept=None), asked)
         self.assertFalse((memory.root / "index.json").exists())
@@ -89,7 +90,7 @@ class TestMigrate(unittest.TestCase):
         self.assertIsInstance(memory.store, FileStore)
         self.assertEqual(self.everything(memory), before)
         self.assertEqual(len([*(memory.root / "store").glob("*.md")]), 119)
-        self.assertFalse((memory.root / archive.FILE).exists())
+        self.assertFalse((memory.root / FILE).exists())
 
     def test_killed_at_any_moment_nothing_is_lost_and_it_goes_on(self) -> None:
         memory = self.memory()
@@ -98,7 +99,7 @@ class TestMigrate(unittest.TestCase):
         memory.close()
         before = self.everything(self.memory())
         code = ("import sys; sys.path.insert(0, sys.argv[1]); import hermes_lite as core; "
-                "from hermes_ext import migrate; migrate._CHUNK = 20; "
+                "from hermes_ext.maintenance import migrate; migrate._CHUNK = 20; "
                 "sys.exit(core.main(['--root', sys.argv[2], 'migrate', '--to', sys.argv[3]]))")
         for to in ("archive", "files"):
             for turn in range(40):
@@ -134,7 +135,7 @@ class TestMigrate(unittest.TestCase):
         self.fill(memory, 30)
         copy_tombstones = migrate._copy_tombstones
         with contextlib.ExitStack() as stack:
-            def read_beside(source: object, target: archive.ArchiveStore) -> int:
+            def read_beside(source: object, target: ArchiveStore) -> int:
                 reader = stack.enter_context(contextlib.closing(sqlite3.connect(target.path)))
                 reader.execute("BEGIN")
                 reader.execute("SELECT * FROM tomb").fetchall()
@@ -168,29 +169,29 @@ class TestMigrate(unittest.TestCase):
     def test_a_copy_that_differs_on_the_disk_stops_the_move(self) -> None:
         memory = self.memory()
         self.fill(memory, 30)
-        finish = archive.ArchiveStore.finish
+        finish = ArchiveStore.finish
 
-        def lose_one(store: archive.ArchiveStore) -> None:
+        def lose_one(store: ArchiveStore) -> None:
             finish(store)
             with contextlib.closing(sqlite3.connect(store.path)) as db:
                 db.execute("DELETE FROM memory WHERE seq=7")
                 db.commit()
-        with mock.patch.object(archive.ArchiveStore, "finish", lose_one):
+        with mock.patch.object(ArchiveStore, "finish", lose_one):
             self.refused(memory, "archive", DamagedData)
 
     def test_what_a_killed_move_left_is_not_taken_for_the_store_nor_lost(self) -> None:
         memory = self.memory()
         self.fill(memory, 5)
-        half = archive.ArchiveStore(self.folder / "other", memory.config)
+        half = ArchiveStore(self.folder / "other", memory.config)
         with half.transaction():
             half.put(Memory("mem_other", "only the archive has it"))
         half.close()
-        shutil.copy(half.path, memory.root / archive.FILE)
+        shutil.copy(half.path, memory.root / FILE)
         with self.assertRaisesRegex(ConfigError, "migrate --to archive"):
             self.memory(storage={"backend": "archive"})
         done = migrate.migrate(self.memory(), "archive")
         self.assertIn("was there already", done.warnings[0])
-        kept, = memory.root.glob(f"{archive.FILE}.damaged-*")
+        kept, = memory.root.glob(f"{FILE}.damaged-*")
         self.assertIn(b"only the archive has it", kept.read_bytes())
         self.assertEqual(len(self.memory().list()), 5)
         (memory.root / "index.journal").write_bytes(self.journal_of("mem_back"))
@@ -223,7 +224,7 @@ class TestMigrate(unittest.TestCase):
                 mover.close()
                 self.assertEqual(len(self.memory().list()), count)
                 self.assertEqual((old.root / "index.json").exists(), to == "files")
-                self.assertEqual((old.root / archive.FILE).exists(), to == "archive")
+                self.assertEqual((old.root / FILE).exists(), to == "archive")
 
     def test_a_journal_left_by_a_killed_move_brings_nothing_forgotten_back(self) -> None:
         with mock.patch.multiple(core, _COMPACT_AT_ONCE=0, _SMALL_INDEX=0), mock.patch.object(
@@ -244,7 +245,7 @@ class TestMigrate(unittest.TestCase):
             with mock.patch.object(Path, "unlink", killed), self.assertRaises(KeyboardInterrupt):
                 migrate.migrate(memory, "archive")
         memory = self.memory()
-        self.assertIsInstance(memory.store, archive.ArchiveStore)
+        self.assertIsInstance(memory.store, ArchiveStore)
         memory.forget(ids[2])
         with memory.store.transaction():           # as a restore does: without a tombstone
             memory.store.remove(ids[3], why=None)
@@ -257,7 +258,7 @@ class TestMigrate(unittest.TestCase):
     def test_what_changed_between_a_kill_and_the_next_run_is_taken_over(self) -> None:
         memory = self.memory()
         self.fill(memory, 50)
-        half = archive.ArchiveStore(memory.root / ".migrate", memory.config)
+        half = ArchiveStore(memory.root / ".migrate", memory.config)
         ids = [*memory.store.ids()]
         with half.transaction():
             for memory_id in ids[:30]:
@@ -279,7 +280,7 @@ class TestMigrate(unittest.TestCase):
         self.assertEqual(len([*self.memory().list()]), 20)
 
     def test_a_killed_move_keeps_nothing_that_is_forgotten_later(self) -> None:
-        for to, other in (("archive", archive.ArchiveStore), ("files", FileStore)):
+        for to, other in (("archive", ArchiveStore), ("files", FileStore)):
             with self.subTest(to=to):
                 memory = self.memory()
                 gone = memory.remember(f"the walrus sleeps in the {to} boathouse").id
@@ -288,7 +289,7 @@ class TestMigrate(unittest.TestCase):
                     half.put(memory.get(gone))
                 half.close()
                 memory.close()
-                checks = {check.name: check for check in care.doctor(care._bare(str(memory.root)))}
+                checks = {check.name: check for check in doctor.doctor(doctor._bare(str(memory.root)))}
                 self.assertEqual((checks["leftovers"].state, checks["leftovers"].mend),
                                  ("warn", "repair"))
                 memory = self.memory()

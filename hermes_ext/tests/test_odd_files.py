@@ -25,7 +25,7 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from hermes_ext import cold
+from hermes_ext.archive import cold
 from hermes_ext.tests.base import core, setUpModule
 from hermes_lite import HermesLite
 
@@ -135,7 +135,7 @@ class Store:
         root = self.root
         (root / "config.yaml").write_text(json.dumps({
             "storage": {"backend": store, "lock_timeout_seconds": 0.5},
-            "systems": {"salience": {}, "anchors": {}, "weave": {}, "audit": {},
+            "systems": {"salience": {}, "anchors": {}, "prompt": {}, "audit": {},
                         "rules": {"due": {"when": {"tag": "due"}, "append": "due.md"}},
                         **({"buffer": {}} if store == "archive" else {})}}))
         (root / ".env").write_text("HERMES_RERANK=off\n")

@@ -24,9 +24,9 @@ HOUSE = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(HOUSE))
 
 import hermes_lite as core                                              # noqa: E402
-from hermes_ext import actions                                          # noqa: E402
-from hermes_ext.report import report                                    # noqa: E402
-from hermes_ext.rules import Rules                                      # noqa: E402
+from hermes_ext.automation import actions                                         # noqa: E402
+from hermes_ext.automation.report import report                                    # noqa: E402
+from hermes_ext.automation.rules import Rules                                      # noqa: E402
 from hermes_ext.tests.base import setUpModule                           # noqa: E402, F401
 from hermes_lite import (Config, ConfigError, HermesLite, Memory, Refused, RemoteError,  # noqa: E402
                          UsageError, redact)
@@ -210,7 +210,7 @@ storage: {{backend: {store}}}
 systems:
   anchors: {{}}
   salience: {{}}
-  weave: {{}}
+  prompt: {{}}
   audit: {{}}
   rules:
     calendar: {{when: {{tag: deadline, score_above: 5}}, append: deadlines.ics}}

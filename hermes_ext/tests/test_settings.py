@@ -19,7 +19,7 @@ sys.path.insert(0, str(HOUSE))
 from hermes_ext import CONTENTS                                         # noqa: E402
 from hermes_ext.settings import get, set_value, settings                # noqa: E402
 from hermes_lite import (ConfigError, DEFAULTS, HermesError, HermesLite, MissingPackage,  # noqa: E402
-                         NotFound, UsageError, load_config)
+                         NotFound, UsageError, import_system, load_config)
 
 HAS_BOTH = all(importlib.util.find_spec(name) for name in ("yaml", "ruamel"))
 SHIPPED = (HOUSE / "config.yaml").read_text(encoding="utf-8")
@@ -161,7 +161,7 @@ class TestSet(SettingsCase):
                 ("retrieval.grams", "-1", ConfigError), ("retrieval.fusion", "best", ConfigError),
                 ("security.redact_patterns", "['(']", HermesError),
                 ("category_mapping.idea", "nowhere", ConfigError),
-                ("systems.nothing", "{}", ConfigError), ("systems.care", "{}", ConfigError),
+                ("systems.nothing", "{}", ConfigError), ("systems.doctor", "{}", ConfigError),
                 ("systems.audit.unknown", "1", ConfigError),
                 ("systems.rules.mine", "{when: {}}", ConfigError)):
             with self.assertRaises(error, msg=name):
@@ -169,8 +169,7 @@ class TestSet(SettingsCase):
             self.assertEqual(self.path.read_bytes(), before, name)
 
     def test_settings_can_be_set_where_every_system_is_named_on_both_stores(self):
-        names = [name for name in CONTENTS if hasattr(
-            importlib.import_module(f"hermes_ext.{name}"), "system")]
+        names = [name for name in CONTENTS if hasattr(import_system(name), "system")]
         self.assertIn("buffer", names)
         for store in ("files", "archive"):
             self.path.unlink(missing_ok=True)

@@ -17,9 +17,9 @@ from unittest import mock
 HOUSE = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(HOUSE))
 
-from hermes_ext import sync_own                                        # noqa: E402
-from hermes_ext.sync import _show, retire, status, sync                    # noqa: E402
-from hermes_ext.sync_merge import (Item, Version, from_line, joined, merge,  # noqa: E402
+from hermes_ext.sync import outbox                                                # noqa: E402
+from hermes_ext.sync.sync import _show, retire, status, sync                    # noqa: E402
+from hermes_ext.sync.merge import (Item, Version, from_line, joined, merge,  # noqa: E402
                                    text_mark, to_line)
 from hermes_ext.tests.base import a_secret                             # noqa: E402
 from hermes_lite import (Config, ConfigError, FileStore, HermesLite, Locked,     # noqa: E402
@@ -828,7 +828,7 @@ class TestRuns(SyncCase):
                 one.remember(words(number))
         sync(one, self.share)
         code = ("import sys; sys.path.insert(0, sys.argv[1]); from hermes_lite import HermesLite;"
-                "from hermes_ext.sync import sync; m = HermesLite(sys.argv[2]);"
+                "from hermes_ext.sync.sync import sync; m = HermesLite(sys.argv[2]);"
                 "print('go', flush=True); sync(m, sys.argv[3])")
         rng = random.Random(5)
         for _ in range(6):
@@ -852,7 +852,7 @@ class TestRuns(SyncCase):
         steps = [(name, late) for name in ("append_bytes", "write_atomic")
                  for late in (False, True)]
         for number, (name, late) in enumerate(steps, 1):
-            kept = getattr(sync_own, name)
+            kept = getattr(outbox, name)
             one.remember(words(number))
             if name == "write_atomic":
                 one.forget(next(iter(self.rows(one))))
@@ -861,7 +861,7 @@ class TestRuns(SyncCase):
                 if late:
                     kept(*arguments)
                 raise KeyboardInterrupt
-            with mock.patch.object(sync_own, name, killed):
+            with mock.patch.object(outbox, name, killed):
                 self.assertRaises(KeyboardInterrupt, sync, one)
             self.assertIsNone(sync(one).renewed)
             self.meet(two, one)

@@ -30,7 +30,7 @@ __all__ = ["DERIVED", "Done", "KEYS", "SEALED", "Scrubber", "change_files", "che
            "edit_cold", "edit_entries", "file_store", "files_of", "is_archive", "is_behind",
            "is_cold", "is_records",
            "keys_of", "leftovers", "maybe_json", "opens", "remove_files", "show", "steps",
-           "tombs_of", "unsealed", "write_archive"]
+           "tombstones_of", "unsealed", "write_archive"]
 
 # (name, bytes, is inside an archive) -> new bytes, or None to drop the file
 Change = Callable[[str, bytes, bool], "bytes | None"]

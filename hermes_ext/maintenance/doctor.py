@@ -35,7 +35,7 @@ from pathlib import Path
 
 import hermes_lite as core
 from hermes_ext.cold_files import INDEX, ColdFiles
-from hermes_ext.workshop import (DERIVED, SEALED, Done, Scrubber, check_archive, file_store, files_of,
+from hermes_ext.maintenance.store_files import (DERIVED, SEALED, Done, Scrubber, check_archive, file_store, files_of,
                                  is_archive, is_behind, keys_of, leftovers, maybe_json,
                                  remove_files, show, steps, tombstones_of)
 from hermes_lite import (DamagedData, FileStore, HermesError, HermesLite, Memory, Operation,
@@ -253,7 +253,7 @@ def _check_clock(store: FileStore) -> Check:
 
 def _check_secrets(store: FileStore) -> Check:
     memory = HermesLite(store.root, config=store.config, store=store)
-    found = core.import_system("hygiene").scrub(memory, dry_run=True)
+    found = core.import_system("scrub").scrub(memory, dry_run=True)
     if not found.changed:
         return Check("secrets", "ok", "today's rules find none in what is stored")
     return Check("secrets", "fail", f"today's rules find some in {len(found.changed)} memories "

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hermes_ext.sync_merge import FIELDS, Item, Kept, Version, text_mark
+from hermes_ext.sync.merge import FIELDS, Item, Kept, Version, text_mark
 from hermes_lite import Memory, parse_time, plain, to_json
 
 __all__ = ["Book", "Row", "built", "facts_of", "new_device", "record_mark", "short_mark"]

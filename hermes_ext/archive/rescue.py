@@ -1,9 +1,9 @@
-"""Read the records of an archive that SQLite cannot read whole. A part of hermes_ext/archive.py.
+"""Read the records of an archive that SQLite cannot read whole. A part of archive/store.py.
 
 `records` asks SQLite for ever smaller ranges, so that a damaged page costs the rows on it; where
 not even that works it goes through the file page by page, as `sqlite3 .recover` does, with the
 pages of the log in place of older ones, and takes every row whose text is one of our entries, or
-a compressed one (archive_zstd.py). Without a package for zstd those cannot be read: MissingPackage
+a compressed one (archive/zstd.py). Without a package for zstd those cannot be read: MissingPackage
 is raised then, and the damaged file stays as it is.
 """
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 
 import hermes_lite as core
 from hermes_lite import DamagedData, Memory, StorageError, from_json
-from hermes_ext import archive_log
-from hermes_ext.archive_parts import FILE, is_sound, uri_of
-from hermes_ext.archive_zstd import MAGIC, entry_of
+from hermes_ext.archive import wal
+from hermes_ext.archive.tables import FILE, is_sound, uri_of
+from hermes_ext.archive.zstd import MAGIC, entry_of
 
 __all__ = ["Rescue", "facts", "records", "records_behind", "tombstones"]
 
@@ -46,7 +46,7 @@ class Rescue:
 
     def _has_remains(self) -> bool:
         """Tell whether the root of a file that is missing or empty shows that it was not."""
-        return archive_log.has_page(self.path) or any(
+        return wal.has_page(self.path) or any(
             any(self.root.glob(pattern)) for pattern in
             ("backups/auto_index.json.*.bak", "backups/tombstones.bak", "store/*.md"))
 
@@ -138,8 +138,8 @@ def records_behind(path: Path, after: int, *, promised: int = 0) -> list[Memory]
 
     *promised* is the number of frames that the log has to have, where that is known.
     """
-    newer = archive_log.verified_pages(path, promised=promised)
-    behind = archive_log.verified_pages(path, after=after, promised=promised)
+    newer = wal.verified_pages(path, promised=promised)
+    behind = wal.verified_pages(path, after=after, promised=promised)
     size = len(next(iter(newer.values()), b""))
     found: dict[str, Memory] = {}
     with open(path, "rb") as file:
@@ -202,8 +202,8 @@ def _by_range(path: Path) -> Iterator[str | bytes]:
 def _by_page(path: Path) -> Iterator[str | bytes]:
     """Yield the entries on every leaf page of a table, wherever it hangs."""
     data = path.read_bytes() if path.exists() else b""
-    newer = archive_log.verified_pages(path)
-    size = len(next(iter(newer.values()), b"")) or archive_log.page_size(b"", path)
+    newer = wal.verified_pages(path)
+    size = len(next(iter(newer.values()), b"")) or wal.page_size(b"", path)
 
     def page(number: int) -> bytes:
         return newer.get(number) or data[(number - 1) * size:number * size]

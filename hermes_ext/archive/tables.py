@@ -1,6 +1,6 @@
 """Tombstones and dense vectors of an archive, and how its file is opened.
 
-A part of hermes_ext/archive.py: ArchiveStore inherits both classes, and gives them `_db`, `_row`
+A part of archive/store.py: ArchiveStore inherits both classes, and gives them `_db`, `_row`
 and `_do`.
 """
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import TypeVar
 
 import hermes_lite as core
 from hermes_lite import Locked, StorageError, VectorCache, Vectorizer, to_json
-from hermes_ext.archive_zstd import check_compressed
+from hermes_ext.archive.zstd import check_compressed
 
-__all__ = ["CHUNK", "FILE", "Tombs", "Vectors", "close_untouched", "connect", "is_sound", "mended",
-           "uri_of", "whole"]
+__all__ = ["CHUNK", "FILE", "TombstoneTable", "Vectors", "close_untouched", "connect", "is_sound",
+           "mended", "uri_of", "whole"]
 
 T = TypeVar("T")
 FILE, CHUNK = "memory_archive.db", 4_096           # the file's name; rows read at a time

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hermes_ext.sync_merge import FIELDS, Clock, Item, Version, joined, merge, text_mark
-from hermes_ext.sync_state import Book, Row, facts_of, record_mark, short_mark
+from hermes_ext.sync.merge import FIELDS, Clock, Item, Version, joined, merge, text_mark
+from hermes_ext.sync.state import Book, Row, facts_of, record_mark, short_mark
 from hermes_lite import HermesLite, Memory
 
 __all__ = ["Local"]

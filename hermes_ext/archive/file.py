@@ -1,6 +1,6 @@
 """The file of an archive: opening, one state for several reads, transactions.
 
-A part of hermes_ext/archive.py: ArchiveStore inherits ArchiveFile and sets what its `__init__`
+A part of archive/store.py: ArchiveStore inherits ArchiveFile and sets what its `__init__`
 lists.
 """
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pathlib import Path
 import hermes_lite as core
 from hermes_lite import (ConfigError, Locked, StorageError, UsageError, pluralize, make_folder,
                          to_json)
-from hermes_ext import archive_log
-from hermes_ext.archive_parts import FILE, close_untouched, connect, mended, uri_of
-from hermes_ext.archive_rescue import records_behind
-from hermes_ext.archive_search import SCHEMA, TABLES
+from hermes_ext.archive import wal
+from hermes_ext.archive.tables import FILE, close_untouched, connect, mended, uri_of
+from hermes_ext.archive.rescue import records_behind
+from hermes_ext.archive.search import SCHEMA, TABLES
 
 __all__ = ["ArchiveFile"]
 
@@ -222,10 +222,10 @@ class ArchiveFile:
         """Tell whether the file at the path is the one that is open, with what it held."""
         if _identity(self.path) != self._file:
             return False
-        if archive_log.length(self.path):
+        if wal.length(self.path):
             return True                            # the log goes before the file
         mine = self._row("PRAGMA application_id")[0]
-        return (archive_log.generation_of(self.path) or 0) == mine
+        return (wal.generation_of(self.path) or 0) == mine
 
     def _put_back(self) -> None:
         """Write a file that was deleted while it was open; it can still be read."""
@@ -277,8 +277,8 @@ class ArchiveFile:
         damaged frame. What can still be read there is stored again with the next transaction. A
         log that is shorter than it was, or gone, can only be named.
         """
-        promised = archive_log.promised_frames(self.path)
-        if not promised and not archive_log.has_page(self.path):
+        promised = wal.promised_frames(self.path)
+        if not promised and not wal.has_page(self.path):
             return
         if not self._depth:
             try:
@@ -286,16 +286,16 @@ class ArchiveFile:
             except (Locked, StorageError):         # a writer is at work, or nothing can be written
                 return
         try:
-            if not archive_log.is_of_file(self.path):
+            if not wal.is_of_file(self.path):
                 aside = self._set_log_aside()
                 self.notices.append(f"{FILE}-wal belonged to another state of {FILE} than the one "
                                     f"that lies there now; it was left out and is kept as {aside}")
                 return
-            listed = archive_log.frames(self.path, promised=promised)
+            listed = wal.frames(self.path, promised=promised)
             whole = max((n for n, frame in enumerate(listed, 1) if frame.is_commit), default=0)
-            if promised == archive_log.promised_frames(self.path):     # nobody is at work
+            if promised == wal.promised_frames(self.path):     # nobody is at work
                 whole = max(whole, min(promised, len(listed)))
-            if len(listed) < promised == archive_log.promised_frames(self.path):
+            if len(listed) < promised == wal.promised_frames(self.path):
                 self.notices.append(f"{FILE}-wal is missing or was cut off: {promised - len(listed)} "
                                     f"of {pluralize(promised, 'page')} that were written last are "
                                     "gone; compare with what you stored last")
@@ -304,7 +304,7 @@ class ArchiveFile:
                 read = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1]
                 if 0 <= read < whole:
                     self._found = records_behind(self.path, read, promised=promised)
-                    aside = core.set_aside(archive_log.log_of(self.path), copy=True).name
+                    aside = core.set_aside(wal.log_of(self.path), copy=True).name
                     self.notices.append(
                         f"{FILE}-wal was damaged (kept as {aside}); what stands behind the damage "
                         f"was read from it: {pluralize(len(self._found), 'memory', 'memories')}; "
@@ -316,7 +316,7 @@ class ArchiveFile:
 
     def _set_log_aside(self) -> str:
         """Keep a copy of the log and empty it, so that nothing of it comes into the file."""
-        log = archive_log.log_of(self.path)
+        log = wal.log_of(self.path)
         aside = core.set_aside(log, copy=True).name
         os.truncate(log, 0)
         self.path.with_name(f"{FILE}-shm").unlink(missing_ok=True)
@@ -359,7 +359,7 @@ class ArchiveFile:
         """Write the log into the file, by a connection of the timer's own."""
         self._is_due = False
         with _SETTLING, contextlib.suppress(sqlite3.Error, OSError):
-            if _identity(self.path) == self._file and archive_log.is_of_file(self.path):
+            if _identity(self.path) == self._file and wal.is_of_file(self.path):
                 with contextlib.closing(connect(f"{uri_of(self.path)}?mode=rw")) as db:
                     db.execute("PRAGMA busy_timeout=0")
                     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -379,11 +379,11 @@ class ArchiveFile:
             self._mend(problem, "try again")
         self._pending_purge = False
         self._drop_connection()
-        if archive_log.length(self.path):
+        if wal.length(self.path):
             raise StorageError(f"{self.path} is not whole without its log; nothing was changed, "
                                "try again")
         try:
-            archive_log.sync_beside_sqlite(self.path)
+            wal.sync_beside_sqlite(self.path)
         except OSError as problem:
             raise core.storage_error(problem, self.path) from None
 
@@ -579,7 +579,7 @@ class ArchiveFile:
                     self._empty_log()
                 if self._owes and not sys.exc_info()[0]:       # else leave at once
                     self._catch_up()
-            if is_ours and archive_log.length(self.path):
+            if is_ours and wal.length(self.path):
                 self._empty_log_or_say()
             self._drop_connection()
 

@@ -11,9 +11,9 @@ import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from hermes_ext.sync_folder import Inbox, framed, look_of
-from hermes_ext.sync_merge import Item, to_line
-from hermes_ext.sync_state import Book, Row, new_device, record_mark
+from hermes_ext.sync.folder import Inbox, framed, look_of
+from hermes_ext.sync.merge import Item, to_line
+from hermes_ext.sync.state import Book, Row, new_device, record_mark
 from hermes_lite import HermesLite, append_bytes, seal, to_json, write_atomic
 
 __all__ = ["Outbox"]

@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from hermes_ext.sync_folder import Inbox
-from hermes_ext.sync_local import Local
-from hermes_ext.sync_merge import Item, Kept, covers, merge, newest, text_mark, to_line
-from hermes_ext.sync_state import Book, Row, built, facts_of, record_mark
+from hermes_ext.sync.folder import Inbox
+from hermes_ext.sync.local import Local
+from hermes_ext.sync.merge import Item, Kept, covers, merge, newest, text_mark, to_line
+from hermes_ext.sync.state import Book, Row, built, facts_of, record_mark
 from hermes_lite import HermesLite, Memory, other_wordings, to_json
 
 __all__ = ["Taker"]

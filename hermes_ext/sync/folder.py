@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hermes_ext.sync_merge import DEVICE, Item, from_line, is_count, merge
+from hermes_ext.sync.merge import DEVICE, Item, from_line, is_count, merge
 from hermes_lite import Cipher, ConfigError, HermesLite, from_json, to_json
 
 __all__ = ["Inbox", "folder_cipher", "framed", "listed", "look_of"]

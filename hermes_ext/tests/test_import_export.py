@@ -16,7 +16,7 @@ from pathlib import Path
 HOUSE = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(HOUSE))
 
-from hermes_ext.exchange import bring_in, export                       # noqa: E402
+from hermes_ext.import_export import bring_in, export                       # noqa: E402
 from hermes_ext.tests.base import a_secret                              # noqa: E402
 from hermes_lite import (Config, HermesLite, Memory, NotFound, Refused,  # noqa: E402
                          UsageError, to_json)
@@ -304,7 +304,7 @@ class TestImport(ExchangeCase):
                 file.write(json.dumps({"content": "", "pad": "x" * 250_000}) + "\n")
             file.write(json.dumps({"content": "the only one of them"}) + "\n")
         code = ("import resource, sys; from hermes_lite import HermesLite\n"
-                "from hermes_ext.exchange import bring_in\n"
+                "from hermes_ext.import_export import bring_in\n"
                 "m = HermesLite(sys.argv[1]); bring_in(m, sys.argv[3])\n"
                 "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
                 "print(bring_in(m, sys.argv[2]).added,"

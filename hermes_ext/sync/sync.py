@@ -67,11 +67,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hermes_ext.sync_folder import Inbox, folder_cipher, listed, look_of
-from hermes_ext.sync_merge import DEVICE
-from hermes_ext.sync_own import Outbox
-from hermes_ext.sync_state import Book, new_device
-from hermes_ext.sync_take import Taker
+from hermes_ext.sync.folder import Inbox, folder_cipher, listed, look_of
+from hermes_ext.sync.merge import DEVICE
+from hermes_ext.sync.outbox import Outbox
+from hermes_ext.sync.state import Book, new_device
+from hermes_ext.sync.apply import Taker
 from hermes_lite import (ConfigError, HermesLite, NotFound, Operation, Param, Record, Refused,
                          UsageError, check_selectors, pluralize, display_text, fits, from_json,
                          make_folder, take_over_edits)

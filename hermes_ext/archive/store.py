@@ -29,7 +29,7 @@ Markdown mirror (`export --format markdown` writes one). Access counts are not s
 2 to 6 KB a memory, most of it indexes: `storage.compress: zstd` halves the record, which was
 6 % (Chinese and English, 6.1 KB) to 17 % (English, 2.1 KB) of the file at 5,000 memories of 300
 characters. Every thousandth write takes some tenths of a second: it brings the newest
-thousand into the indexes (archive_search.py says how). A transaction of more than 256 writes
+thousand into the indexes (archive/search.py says how). A transaction of more than 256 writes
 leaves that to the next search, or to `close`: its records are on the disk at once, and found by
 id, tag and date. `list`, `stats`, `rooms` and `prune` read every record: 2 to 5 s for 100,000.
 """
@@ -48,13 +48,13 @@ from pathlib import Path
 import hermes_lite as core
 from hermes_lite import (Config, ConfigError, DamagedData, FileStore, Memory, MissingPackage,
                          UsageError, from_json, normalise, redact, to_json, utc_now)
-from hermes_ext import archive_log
-from hermes_ext.archive_file import ArchiveFile
-from hermes_ext.archive_parts import (CHUNK, FILE, TombstoneTable, Vectors, connect, is_sound, mended,
+from hermes_ext.archive import wal
+from hermes_ext.archive.file import ArchiveFile
+from hermes_ext.archive.tables import (CHUNK, FILE, TombstoneTable, Vectors, connect, is_sound, mended,
                                       uri_of, whole)
-from hermes_ext.archive_rescue import Rescue, facts, records, tombstones
-from hermes_ext.archive_search import Graph, SearchTables
-from hermes_ext.archive_zstd import check_compressed, check_package, compressed, entry_of, plain
+from hermes_ext.archive.rescue import Rescue, facts, records, tombstones
+from hermes_ext.archive.search import Graph, SearchTables
+from hermes_ext.archive.zstd import check_compressed, check_package, compressed, entry_of, plain
 
 __all__ = ["ArchiveStore", "FILE", "check_package", "open_store", "read_copy"]
 
@@ -408,7 +408,7 @@ class ArchiveStore(ArchiveFile, Rescue, TombstoneTable, Vectors):
         """Say what is wrong with the file, without mending it; reads all of it."""
         if not self.path.exists():
             return [f"{FILE} is missing"] if self._has_remains() else []
-        if archive_log.has_page(self.path) and not archive_log.is_of_file(self.path):
+        if wal.has_page(self.path) and not wal.is_of_file(self.path):
             return [f"{FILE}-wal belongs to another state of {FILE}"]
         how = "mode=ro" if os.access(self.root, os.W_OK) else "immutable=1"
         try:

@@ -1,4 +1,4 @@
-"""The log of an archive (`memory_archive.db-wal`), read without SQLite. A part of archive.py.
+"""The log of an archive (`memory_archive.db-wal`), read without SQLite. A part of archive/store.py.
 
 SQLite ends its reading of the log at the first frame whose checksum does not fit, without a word,
 and it applies whatever log lies beside a file, also one of another file. This module finds both.

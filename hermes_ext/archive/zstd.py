@@ -1,4 +1,4 @@
-"""Compressed records of an archive (`storage.compress: zstd`). A part of hermes_ext/archive.py.
+"""Compressed records of an archive (`storage.compress: zstd`). A part of archive/store.py.
 
 The column `entry` holds a record as text, or as a BLOB: one zstd frame (RFC 8878) with checksum,
 made with DICTIONARY as raw content. A record is a BLOB only where that is smaller. Every reader

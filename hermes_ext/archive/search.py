@@ -1,6 +1,6 @@
 """The archive's search: the postings of the core's keyword index, in tables of one SQLite file.
 
-A part of hermes_ext/archive.py. What ranks is the core's BM25Index; here stands where its lists
+A part of archive/store.py. What ranks is the core's BM25Index; here stands where its lists
 lie. Every indexed text is a document with a number of its own; a text that changes gets a new
 one, so a higher number is newer.
 
@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import hermes_lite as core
 from hermes_lite import BM25Index, GraphStore, extract_entities, is_gram, tokenize_terms
-from hermes_ext.archive_zstd import entry_of
+from hermes_ext.archive.zstd import entry_of
 
 __all__ = ["Graph", "SCHEMA", "SearchTables", "TABLES", "TablePostings"]
 

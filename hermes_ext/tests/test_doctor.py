@@ -1,4 +1,4 @@
-"""Tests of hermes_ext.care: what it finds and what it mends."""
+"""Tests of hermes_ext.maintenance.doctor: what it finds and what it mends."""
 import importlib.util
 import json
 import os
@@ -9,14 +9,15 @@ import unittest
 from datetime import timedelta
 
 import hermes_lite as core
-from hermes_ext import backups, care, cold, hygiene, migrate
+from hermes_ext.archive import cold
+from hermes_ext.maintenance import backups, doctor, migrate, scrub
 from hermes_ext.tests.base import Case, HAS_CRYPTO, HAS_YAML, HOME, NOW, a_secret
 from hermes_lite import HermesLite, Refused
 
 
 class Doctor(Case):
     def look(self) -> dict[str, str]:
-        return self.states(care._bare(str(self.root)))
+        return self.states(doctor._bare(str(self.root)))
 
     def test_a_healthy_store_passes_and_is_not_changed(self) -> None:
         self.filled().close()
@@ -95,14 +96,15 @@ class Doctor(Case):
             capture_output=True, text=True)
         for command in ("doctor", "repair", "backup", "restore", "scrub", "reindex", "encrypt"):
             self.assertIn(f"\n    {command} ", ran.stdout)
-        for module in ("care", "backups", "hygiene", "encryption", "workshop"):
-            self.assertNotIn(f"hermes_ext.{module}", ran.stderr)
+        for module in ("doctor", "backups", "scrub", "encryption", "store_files"):
+            self.assertNotIn(f"hermes_ext.maintenance.{module}", ran.stderr)
+        self.assertNotIn("hermes_ext.maintenance", ran.stderr)
 
     def test_the_table_of_contents_agrees_with_the_operations(self) -> None:
         from hermes_ext import CONTENTS
-        for name in ("care", "backups", "hygiene", "encryption"):
+        for name in ("doctor", "backups", "scrub", "encryption"):
             made = core.import_system(name).OPERATIONS
-            self.assertEqual(CONTENTS[name], {o.name: o.help for o in made})
+            self.assertEqual(CONTENTS[name][1], {o.name: o.help for o in made})
 
     def test_a_broken_config_is_a_failed_check_not_a_refusal_to_look(self) -> None:
         self.filled().close()
@@ -117,7 +119,7 @@ class Doctor(Case):
     def test_the_size_of_a_store_counts_every_file(self) -> None:
         self.filled().close()
         (self.root / "memory_archive.db").write_bytes(bytes(123_456))
-        said = care._check_disk(self.root).says
+        said = doctor._check_disk(self.root).says
         held = sum(path.stat().st_size for path in self.root.rglob("*") if path.is_file())
         self.assertIn(f"the store has {held:,}", said)
 
@@ -160,7 +162,7 @@ class Doctor(Case):
 
     def test_damaged_derived_files_are_named(self) -> None:
         memory = self.filled()
-        hygiene.reindex(memory)
+        scrub.reindex(memory)
         memory.close()
         for name, check in ((".search/index.bin", "search"), ("graph.json", "search")):
             path, good = self.root / name, (self.root / name).read_bytes()
@@ -193,7 +195,7 @@ class Doctor(Case):
         memory.remember("a note from the days to come")
         self.now = NOW
         memory.close()
-        checks = care.doctor(care._bare(str(self.root)))
+        checks = doctor.doctor(doctor._bare(str(self.root)))
         self.assertEqual({c.state for c in checks if c.name == "backups"}, {"ok"})
         archive = next(self.root.glob("backups/manual_*"))
         archive.write_bytes(archive.read_bytes()[:-30])
@@ -238,7 +240,7 @@ class Repair(Case):
         self.assertIn("would write 1 missing Markdown files", out)
         self.assertEqual(self.cli("repair")[0], Refused.exit_code)
         self.assertEqual(self.cli("repair", "--yes")[0], 0)
-        checks = care.doctor(care._bare(str(self.root)))
+        checks = doctor.doctor(doctor._bare(str(self.root)))
         self.assertEqual([c for c in checks if c.state != "ok"], [])
         self.assertEqual([m.id for m in self.open().list()], [kept.id])
         self.assertFalse((self.root / "store" / f"{gone.id}.md").exists())
@@ -258,5 +260,5 @@ class Repair(Case):
         memory = self.filled()
         mine = self.root / f".index.json.{os.getppid()}.0123abcd.tmp"
         mine.write_bytes(b"x")
-        care.repair(memory)
+        doctor.repair(memory)
         self.assertTrue(mine.exists())

@@ -1,4 +1,4 @@
-"""Tests of hermes_ext.hygiene: what it hides and wipes out."""
+"""Tests of hermes_ext.maintenance.scrub: what it hides and wipes out."""
 import json
 import os
 import shutil
@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import hermes_lite as core
-from hermes_ext import backups, care, hygiene, workshop
+from hermes_ext.maintenance import backups, doctor, scrub, store_files
 from hermes_ext.tests.base import Case, HOME, NOW, a_secret, word
 from hermes_lite import ConfigError, HermesLite, NotFound, Refused, UsageError
 
@@ -19,9 +19,9 @@ class Scrub(Case):
         log, line = self.root / "logs" / "audit.log", b'{"surface": "cli pin", "what": "show"}\n'
         log.parent.mkdir(exist_ok=True)
         log.write_bytes(line)
-        self.assertNotIn("logs/audit.log", hygiene.scrub(memory, dry_run=True).changed)
+        self.assertNotIn("logs/audit.log", scrub.scrub(memory, dry_run=True).changed)
         log.write_bytes(line + json.dumps({"why": f"password: {key}"}).encode() + b"\n")
-        hygiene.scrub(memory)
+        scrub.scrub(memory)
         self.assertTrue(log.read_bytes().startswith(line))
         self.assertNotIn(key.encode(), log.read_bytes())
 
@@ -37,7 +37,7 @@ class Scrub(Case):
         store = memory.store
         archive = next(self.root.glob("backups/manual_*"))
         files = {n: d.replace(b"Olga", leak.encode()) for n, d in core.read_files(archive)}
-        workshop.write_archive(store, archive, files.items())
+        store_files.write_archive(store, archive, files.items())
         row = json.dumps([{"id": "mem_x", "content": leak, "source": leak, "tags": [leak],
                            "meta": {"a": {"password": key}}}])
         for name, text in {
@@ -64,7 +64,7 @@ class Scrub(Case):
         self.assertEqual(self.grep(key), [])
         fresh = self.open()
         self.assertEqual(fresh.recall("harbour")[0].memory.redacted, ("password",))
-        self.assertEqual(hygiene.scrub(fresh, dry_run=True).changed, ())
+        self.assertEqual(scrub.scrub(fresh, dry_run=True).changed, ())
         self.assertEqual(backups.verify(fresh).problems, ())
         saved = json.loads((self.root / "tombstones.json").read_bytes())
         self.assertEqual(saved["key"], "ab" * 32)
@@ -74,7 +74,7 @@ class Scrub(Case):
         backups.backup(memory)
         memory.close()
         before = self.records()
-        self.assertEqual(hygiene.scrub(memory).changed, ())
+        self.assertEqual(scrub.scrub(memory).changed, ())
         memory.close()
         self.assertEqual(self.records(), before)
 
@@ -96,7 +96,7 @@ class Scrub(Case):
         leak = f"password: {key}"
         for rows in ([leak, 5, None, [leak]], [{"redacted": 7, "content": leak}], {"a": leak}):
             memory.store.write("backups/rejected_00000000.json", json.dumps(rows).encode())
-            hygiene.scrub(memory)
+            scrub.scrub(memory)
             self.assertEqual(self.grep(key), [], rows)
 
     def test_a_link_is_followed_only_where_the_store_follows_it(self) -> None:
@@ -109,7 +109,7 @@ class Scrub(Case):
         other = self.home / "other.md"
         other.write_text(f"password: {key}\n")
         (self.root / "store" / "link.md").symlink_to(other)
-        hygiene.scrub(memory)
+        scrub.scrub(memory)
         self.assertNotIn(key, (outside / "mine.md").read_text())
         self.assertIn(key, other.read_text())
         names = {name for name, _ in core.read_files(Path(backups.backup(memory).file))}
@@ -119,7 +119,7 @@ class Scrub(Case):
     def test_what_is_no_text_is_named(self) -> None:
         memory = self.filled()
         (self.root / "archive.sqlite").write_bytes(b"SQLite format 3\0\xff\xfe\0")
-        self.assertEqual(hygiene.scrub(memory).left, ("archive.sqlite",))
+        self.assertEqual(scrub.scrub(memory).left, ("archive.sqlite",))
         self.assertEqual((self.root / "archive.sqlite").read_bytes()[-2:], b"\xfe\0")
 
 
@@ -134,7 +134,7 @@ class Forget(Case):
         self.now += timedelta(days=1)
         memory.remember("the light is green")         # writes today's backup, with the marker
         backups.backup(memory)
-        hygiene.reindex(memory)
+        scrub.reindex(memory)
         entry = memory.get(memory_id).entry()
         memory.store.write("backups/prune_20260101_000000.json", json.dumps(
             {"archived_at": "x", "memories": [entry]}).encode())
@@ -175,7 +175,7 @@ class Forget(Case):
                       "until": {"until": f"{self.now:%Y-%m-%d}", "query": "lighthouse"}}[how]
             if how == "since":
                 choice["since"] = NOW.isoformat()
-            taken = hygiene.forget(memory, **choice, purge=True, yes=True)
+            taken = scrub.forget(memory, **choice, purge=True, yes=True)
             self.assertEqual(taken.ids, (memory_id,), how)
             self.assertEqual(taken.backups + taken.left, (), how)
             self.assert_gone(memory, marker)
@@ -190,21 +190,21 @@ class Forget(Case):
         self.now += timedelta(days=30)
         memory.prune()
         self.assertTrue(self.grep(marker))
-        hygiene.forget(memory, id=memory_id, purge=True)
+        scrub.forget(memory, id=memory_id, purge=True)
         self.assert_gone(memory, marker)
 
     def test_a_note_that_links_to_it_stays_as_it_is(self) -> None:
         memory, marker, memory_id = self.spread()
         note = self.root / "store" / "mine.md"
         note.write_text(f"see [[{memory_id}]]\n")
-        hygiene.forget(memory, id=memory_id, purge=True)
+        scrub.forget(memory, id=memory_id, purge=True)
         self.assertEqual(note.read_text(), f"see [[{memory_id}]]\n")
         self.assert_gone(memory, marker)
 
     def test_a_copy_that_cannot_be_rewritten_is_named(self) -> None:
         memory, marker, memory_id = self.spread()
         (self.root / "copy.sqlite").write_bytes(f"\0{memory_id} {marker}".encode())
-        taken = hygiene.forget(memory, id=memory_id, purge=True)
+        taken = scrub.forget(memory, id=memory_id, purge=True)
         self.assertEqual(taken.left, ("copy.sqlite",))
         self.assertEqual(self.grep(marker), ["copy.sqlite"])
 
@@ -226,9 +226,9 @@ class Forget(Case):
                           {"until": "soon", "yes": True}, {"since": "soon", "yes": True},
                           {"room": "nowhere", "yes": True}):
             with self.assertRaises(UsageError, msg=str(arguments)):
-                hygiene.forget(memory, **arguments)
+                scrub.forget(memory, **arguments)
         with self.assertRaises(NotFound):
-            hygiene.forget(memory, id="mem_of_nobody", purge=True)
+            scrub.forget(memory, id="mem_of_nobody", purge=True)
         self.assertEqual(len(memory.list()), 2)
 
     def test_a_blank_selector_is_refused_beside_any_other(self) -> None:
@@ -238,10 +238,10 @@ class Forget(Case):
                 value = [blank] if name == "tags" else blank
                 for other in ({}, {"query": "harbour"}):
                     with self.assertRaises(UsageError, msg=(name, other)):
-                        hygiene.forget(memory, **{**other, name: value}, yes=True)
+                        scrub.forget(memory, **{**other, name: value}, yes=True)
         for tags in ((), [], ["ferry", ""], iter(())):
             with self.assertRaises(UsageError):
-                hygiene.forget(memory, query="ferry", tags=tags, yes=True)
+                scrub.forget(memory, query="ferry", tags=tags, yes=True)
         for words in (["--agent", ""], ["--agent", " "], ["--tags", ""], ["--tags", "a", " "],
                       ["--source", ""], ["", "--agent", "x"], ["--query", "ferry", "--room", ""]):
             code, out, err = self.cli("forget", *words, "--yes")
@@ -268,12 +268,12 @@ class Forget(Case):
         memory = self.filled()
         with memory.store.transaction():
             memory.store.put(core.replace(memory.list()[0], created_at="yesterday"))
-        self.assertEqual(len(hygiene.forget(memory, until="2099-01-01").ids), 1)
+        self.assertEqual(len(scrub.forget(memory, until="2099-01-01").ids), 1)
 
     def test_the_reason_is_kept_and_redacted(self) -> None:
         memory, key = self.filled(), a_secret()
         each = memory.list()[0]
-        hygiene.forget(memory, id=each.id, reason=f"moved out, password: {key}")
+        scrub.forget(memory, id=each.id, reason=f"moved out, password: {key}")
         self.assertEqual(self.grep(key), [])
         with self.assertRaisesRegex(Refused, "moved out"):
             memory.remember(each.content, deliberate=False)
@@ -314,8 +314,8 @@ class Forget(Case):
             self.assertFalse([h for h in fresh.recall(marker) if marker in h.content.lower()])
             fresh.close()
 
-        hygiene.reindex(memory)
-        care.repair(memory)
+        scrub.reindex(memory)
+        doctor.repair(memory)
         is_away()
         with self.assertRaises(Refused):
             memory.remember(text, deliberate=False)
@@ -327,7 +327,7 @@ class Forget(Case):
         path = self.root / "store" / f"{memory_id}.md"
         path.write_bytes(markdown)
         is_away()
-        care.repair(memory)
+        doctor.repair(memory)
         self.assertFalse(path.exists())
         path.write_bytes(markdown)
         (self.root / "index.json").unlink()           # recovery reads the mirror
@@ -365,7 +365,7 @@ class Forget(Case):
         memory.store.has_pending_purge = memory.store.journal.end = 0      # this process is dead
         self.assertIn("index.json", self.grep(marker))
         fresh = self.open()
-        hygiene.forget(fresh, id=memory_id, purge=True)
+        scrub.forget(fresh, id=memory_id, purge=True)
         self.assert_gone(fresh, marker)
 
     def test_a_large_store_leaves_nothing_in_journal_or_parts(self) -> None:
@@ -378,7 +378,7 @@ class Forget(Case):
         self.assertGreater((self.root / "index.json").stat().st_size, 262_144)
         memory = self.open()
         memory.remember("one more, for the journal")
-        hygiene.forget(memory, id=memory_id, purge=True)
+        scrub.forget(memory, id=memory_id, purge=True)
         self.assert_gone(memory, marker)
 
     def test_no_trace_of_a_removed_text_stays_in_the_index(self) -> None:

@@ -25,7 +25,7 @@ from pathlib import PurePosixPath
 import hermes_lite as core
 from hermes_ext.cold_files import INDEX as COLD_INDEX
 from hermes_ext.cold_files import ColdFiles
-from hermes_ext.workshop import (Done, Scrubber, change_files, edit_cold, edit_entries, file_store,
+from hermes_ext.maintenance.store_files import (Done, Scrubber, change_files, edit_cold, edit_entries, file_store,
                                  is_cold, is_records, leftovers, remove_files, show, steps,
                                  tombstones_of, unsealed)
 from hermes_lite import (FileStore, HermesLite, Memory, NotFound, Operation, Refused, UsageError,

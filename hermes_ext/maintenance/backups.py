@@ -45,7 +45,7 @@ from pathlib import Path, PurePosixPath
 import hermes_lite as core
 from hermes_ext.cold_files import COLD_FILE, ColdFiles, moved_at, unpack
 from hermes_ext.cold_files import INDEX as COLD_INDEX
-from hermes_ext.workshop import (KEYS, SEALED, Scrubber, check_archive, edit_entries, file_store,
+from hermes_ext.maintenance.store_files import (KEYS, SEALED, Scrubber, check_archive, edit_entries, file_store,
                                  files_of, is_archive, is_cold, is_records, keys_of, show, steps,
                                  tombstones_of, write_archive)
 from hermes_lite import (ConfigError, DamagedData, FileStore, HermesLite, Memory, NotFound,

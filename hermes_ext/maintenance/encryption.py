@@ -26,7 +26,7 @@ from pathlib import Path, PurePosixPath
 
 import hermes_lite as core
 from hermes_ext.cold_files import ColdFiles, open_place
-from hermes_ext.workshop import (DERIVED, SEALED, Done, change_files, file_store, is_archive,
+from hermes_ext.maintenance.store_files import (DERIVED, SEALED, Done, change_files, file_store, is_archive,
                                  is_behind, keys_of, leftovers, opens, remove_files, show)
 from hermes_lite import (ConfigError, FileStore, HermesError, HermesLite, Operation, Param,
                          Refused, StorageError, UsageError)

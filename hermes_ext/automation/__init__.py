@@ -1,0 +1,1 @@
+"""Rules, the actions that they start, and the report of alerts."""

@@ -1,0 +1,1 @@
+"""Doctor, repair, backup, restore, scrub, reindex, encryption and migrate."""

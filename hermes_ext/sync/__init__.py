@@ -1,0 +1,1 @@
+"""Devices that share their memories through a folder."""
