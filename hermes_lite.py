@@ -8230,6 +8230,220 @@ class Operation:
     open: Callable[..., HermesLite] | None = None
 
 
+class Notices(list[str]):
+    """Sentences that a person should see; `take` returns each of them once."""
+
+    def __init__(self, sentences: Iterable[str] = ()) -> None:
+        super().__init__(sentences)
+        self.taken: set[str] = set()
+
+    def take(self) -> list[str]:
+        """Return the sentences since the last call, without those that were taken before."""
+        fresh = [sentence for sentence in dict.fromkeys(self) if sentence not in self.taken]
+        self.taken.update(fresh)
+        self.clear()
+        return fresh
+
+    def repeat(self, sentence: str) -> None:
+        """Add a sentence that `take` returns even where it was taken before."""
+        self.taken.discard(sentence)
+        self.append(sentence)
+
+
+class Session:
+    """What the parts of an open memory share: settings, store, clock, lock and notices.
+
+    The store may be replaced while the memory is open, by a buffer in front of it or by a
+    migration: every part asks for it here. `lock` is re-entrant and guards the store and its
+    indexes against the other threads of this process.
+    """
+
+    def __init__(self, root: Path, config: Config, store: Store,
+                 clock: Callable[[], datetime]) -> None:
+        self.root, self.config, self.store, self.clock = root, config, store, clock
+        self.lock = threading.RLock()
+        self.notices = Notices([*config.notices, *store.notices])
+        store.notices = self.notices
+        self.is_attended = True                    # a person sees what a dry run would do
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Store]:
+        """Hold the lock; yield the store with what other processes wrote."""
+        with self.lock:
+            self.store.refresh()
+            yield self.store
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[Store]:
+        """Hold the lock and a transaction of the store; yield it."""
+        with self.lock, self.store.transaction():
+            yield self.store
+
+
+class Jobs:
+    """Locks and small state files of the jobs that work on a data root, each by its name."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def state(self, name: str, *, sound: Callable[[dict[str, Any]], bool] | None = None
+              ) -> dict[str, Any]:
+        """Return a job's small state, {} at first; a damaged one is set aside and said.
+
+        *sound* tells whether a state is one that the job can read; most use `fits`.
+        """
+        path = f".state_{self._check_name(name)}.json"
+        try:
+            data = from_json(self._session.store.read(path) or b"{}")
+            if isinstance(data, dict) and (not data or sound is None or sound(data)):
+                return data
+        except ValueError:
+            pass
+        aside = _put_aside(self._session.root / path)
+        self._session.notices.append(f"{path} was damaged ({aside})")
+        return {}
+
+    def save_state(self, name: str, state: Mapping[str, object]) -> None:
+        """Replace a job's state; it must not hold raw text."""
+        if not isinstance(state, Mapping):
+            raise UsageError(f"a state is of type {type(state).__name__}; give a mapping")
+        path = f".state_{self._check_name(name)}.json"
+        self._session.store.write(path, to_json(plain(state)))
+
+    @contextlib.contextmanager
+    def exclusive(self, name: str) -> Iterator[None]:
+        """Hold the OS lock of a job on this store; Locked at once when another run has it."""
+        path = self._session.root / f".lock_{self._check_name(name)}"
+        make_folder(self._session.root)
+        lock = FileLock(path)
+        lock.acquire(timeout=0)
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _check_name(self, name: object) -> str:
+        """Return the name of a job; UsageError when it can be no part of a file's name."""
+        if not isinstance(name, str) or not is_safe_id(name):
+            raise UsageError("the name of a job holds letters, digits, - and _ alone")
+        return name
+
+
+class Extensions(list[Any]):
+    """The extensions of a memory, in their order: calls them and tells them what happens.
+
+    A method of `Extension` is called where it is there. What fails becomes a warning.
+    """
+
+    def __init__(self, extensions: Iterable[object], notices: Notices,
+                 redact_field: Callable[[str], str]) -> None:
+        super().__init__(extensions)
+        self._notices, self._redact_field = notices, redact_field
+
+    def having(self, method: str) -> list[Any]:
+        """Return the extensions that have this method."""
+        return [extension for extension in self if hasattr(extension, method)]
+
+    def notify(self, method: str, *arguments: object) -> list[str]:
+        """Call this method of every extension that has it; return each failure as a warning."""
+        warnings = []
+        for extension in self.having(method):
+            try:
+                getattr(extension, method)(*arguments)
+            except Exception as problem:           # foreign code may raise anything
+                reason = self._redact_field(str(problem))
+                warnings.append(f"{extension.name}.{method} failed: {reason}")
+        return warnings
+
+    def emit(self, what: str, ids: Iterable[str] = (), *, agent: str | None = None,
+             query: str | None = None, why: str | None = None) -> None:
+        """Send an Event to every observer; one that fails becomes a notice."""
+        actor = _ACTOR.get(_UNNAMED_ACTOR)
+        if actor.emitted is not None:
+            actor.emitted.append(what)
+        if self.having("on_event"):
+            event = Event(what, tuple(ids), actor.surface, actor.agent or agent, query, why)
+            self._notices += self.notify("on_event", event)
+
+    @contextlib.contextmanager
+    def acting(self, surface: str, *, agent: str | None = None) -> Iterator[list[str]]:
+        """Name the surface and the agent behind what the block does.
+
+        Yields a list to which the name of each event of the block is added.
+        """
+        emitted: list[str] = []
+        token = _ACTOR.set(_Actor(surface, agent, emitted))
+        try:
+            yield emitted
+        finally:
+            _ACTOR.reset(token)
+
+
+class _Actor(NamedTuple):
+    """Who acts in a thread or task, through which surface; `emitted` gathers the events."""
+    surface: str = "python"
+    agent: str | None = None
+    emitted: list[str] | None = None
+
+
+_ACTOR: contextvars.ContextVar[_Actor] = contextvars.ContextVar("actor")
+_UNNAMED_ACTOR = _Actor()
+
+
+class Calendar:
+    """Reads times as the user means them: in their time zone, and counted from now."""
+
+    def __init__(self, session: Session, quote: Callable[[object], str]) -> None:
+        self._session, self._quote = session, quote
+
+    def today(self) -> datetime:
+        """Return the beginning of this day in the user's time zone (timezone.name, TZ)."""
+        return self._session.clock().astimezone(self._session.config.zone).replace(
+            hour=0, minute=0, second=0, microsecond=0)
+
+    def moment(self, text: str | None, name: str = "since", *,
+               end: bool = False) -> datetime | None:
+        """Return the time that a date, or a span before now such as 12h, 1d or 2w, means.
+
+        A time without a zone is meant in the user's. A date alone is the beginning of its day,
+        or with *end* the last microsecond of it. None is None.
+        """
+        if text is None:
+            return None
+        span = re.fullmatch(r"(\d{1,5})([hdw])", str(text).strip())
+        if span:
+            unit = {"h": "hours", "d": "days", "w": "weeks"}[span[2]]
+            return self._session.clock() - timedelta(**{unit: int(span[1])})
+        moment = (end_of if end else parse_time)(text, zone=self._session.config.zone)
+        if moment is None:
+            raise UsageError(f"{name} is {self._quote(text)}; give a date such as 2026-08-17, or "
+                             "a span such as 12h, 1d or 2w")
+        return moment
+
+    def past_time(self, value: object, name: str) -> str | None:
+        """Return a time that is past as records hold it; None is None."""
+        if value is None:
+            return None
+        moment = parse_time(value, zone=self._session.config.zone)
+        if moment is None or moment > self._session.clock():
+            raise UsageError(f"{name} is {self._quote(value)}; give a time that is past,"
+                             " such as 2026-08-17T09:30:00+02:00")
+        return iso(moment)
+
+    def days_named(self, query: str, now: str | datetime | None = None
+                   ) -> tuple[datetime, datetime] | None:
+        """Return the span of time that a query names ("two weeks ago"), read from *now*."""
+        zone = self._session.config.zone
+        moment = self._session.clock() if now is None else parse_time(now, zone=zone)
+        with contextlib.suppress(ValueError):      # the days of a time with a zone begin in it
+            zone = _parse_iso(str(now)).tzinfo or zone
+        with contextlib.suppress(OverflowError):
+            moment = moment.astimezone(zone) if moment else None
+        if moment is None:
+            raise UsageError(f"now is {self._quote(now)}; give a time such as 2026-08-17")
+        return span_of(query, moment)
+
+
 class Ranking:
     """How one question ranks the memories of a store: arms, merge, context, confidence.
 
@@ -8424,23 +8638,32 @@ class HermesLite:
         self.root = find_root(root)
         self.config = config or load_config(self.root)
         check_rules(self._own_rules())
-        self.clock, self.lock = clock, threading.RLock()
-        self.store = store if store is not None else make_store(
-            self.root, self.config, clock=clock)
-        self.notices = self.config.notices + self.store.notices
-        self.store.notices = self.notices
+        if store is None:
+            store = make_store(self.root, self.config, clock=clock)
+        self.session = Session(self.root, self.config, store, clock)
+        self.clock, self.lock, self.notices = clock, self.session.lock, self.session.notices
+        self.jobs = Jobs(self.session)
+        self.calendar = Calendar(self.session, self.quote)
+        self.systems = Extensions(systems, self.notices, self.redact_field)
         self.breaker = CircuitBreaker(
             self.root / ".vector_backend_state.json", write=write_atomic,
             cooldown=float(self.config["vectors"]["cooldown_seconds"]))
         self._vectorizer, self._reranker, self._digester = vectorizer, reranker, digester
         self._local = LocalHashVectorizer()
-        self.systems = [*systems, *load_systems(self)]
+        self.systems += load_systems(self)
         self.store.backend = vectorizer.name if vectorizer else backend_name(self.config)
         self._batch: list[Memory] | None = None
         self._touched: list[str] = []
-        self._said: set[str] = set()
         self._embedder, self._has_written, self._has_waited = _Embedder(self), False, False
-        self._shows_plans = True                   # a dry run of prune is seen by somebody
+
+    @property
+    def store(self) -> Store:
+        """The store in use; a system may put another one in front of it."""
+        return self.session.store
+
+    @store.setter
+    def store(self, store: Store) -> None:
+        self.session.store = store
 
     def __enter__(self) -> HermesLite:
         return self
@@ -8460,7 +8683,7 @@ class HermesLite:
         self._embedder.end(seconds)
         with self.lock:
             self._write_touched(timeout=1.0)
-            self.notify_systems("close")
+            self.systems.notify("close")
             self.store.close()
 
     # -- write --------------------------------------------------------------
@@ -8486,7 +8709,7 @@ class HermesLite:
         draft = self._redacted(Draft(text, category, importance, bool(verified), source, (),
                                      cut_tags(tags), agent, expires_at,
                                      {} if meta is None else meta, deliberate, position,
-                                     self._said_at(created_at)))
+                                     self.calendar.past_time(created_at, "created_at")))
         draft = self._gated(draft)
         with self.lock, self.store.transaction():
             warnings = self._ask_tombstones(draft)
@@ -8526,16 +8749,6 @@ class HermesLite:
                 if self.store.progress and (done % 100 == 0 or done == len(rows)):
                     self.store.progress("remembering", done, len(rows))
         return RememberedBatch(tuple(results), tuple(left_out))
-
-    def _said_at(self, created_at: object) -> str | None:
-        """Return the time at which a text was said in the form of records."""
-        if created_at is None:
-            return None
-        moment = parse_time(created_at, zone=self.config.zone)
-        if moment is None or moment > self.clock():
-            raise UsageError(f"created_at is {self.quote(created_at)}; give a time that is past,"
-                             " such as 2026-08-17T09:30:00+02:00")
-        return iso(moment)
 
     def _redacted(self, raw: Draft) -> Draft:
         """Check and redact every field that a caller can fill."""
@@ -8778,13 +8991,13 @@ class HermesLite:
             one := self.store.get(memory_id)) and is_same_agent(one.agent, draft.agent))
         if duplicate_id:
             return self.store.get(duplicate_id)
-        found = (system.find_equivalent(draft) for system in self.systems_with("find_equivalent"))
+        found = (system.find_equivalent(draft) for system in self.systems.having("find_equivalent"))
         return next(filter(None, map(self.store.get, filter(None, found))), None)
 
     def _settled(self, memory: Memory, old: Memory | None, draft: Draft) -> Memory:
         """Let every system change what is about to be stored; its meta is redacted again."""
         before = memory
-        for system in self.systems_with("storing"):
+        for system in self.systems.having("storing"):
             memory = system.storing(memory, old, draft) or memory
         return memory if memory.meta == before.meta else replace(
             memory, meta=redact_nested(memory.meta, self.redact_field))
@@ -8814,13 +9027,13 @@ class HermesLite:
         """Tell the systems, outside every lock; what fails is said. Vectors are made later."""
         self._has_written = True
         agents = {memory.agent for memory in memories}
-        self.emit("remember", [memory.id for memory in memories],
+        self.systems.emit("remember", [memory.id for memory in memories],
                   agent=agents.pop() if len(agents) == 1 else None)
         if self.vectorizer.name != "local":
             self._embedder.wake()
         warnings = self.take_notices()
         for memory in memories:
-            warnings += self.notify_systems("after_store", memory)
+            warnings += self.systems.notify("after_store", memory)
         return tuple(warnings)
 
     @contextlib.contextmanager
@@ -8839,7 +9052,7 @@ class HermesLite:
                 self._batch = outer
         if outer is None:
             for warning in self._after_write(written):
-                self.repeat_notice(warning)
+                self.notices.repeat(warning)
         else:
             outer += written
 
@@ -8863,7 +9076,7 @@ class HermesLite:
         if wanted and (query is None or isinstance(query, str) and not query.strip()):
             return self._recall_tagged(wanted, room, agent, self._check_query("-", top_k)[1])
         query, k = self._check_query(query, top_k)
-        span = self._span(query, now)
+        span = self.calendar.days_named(query, now)
         degraded: list[str] = []
         vectorizer, vector = self._query_vector(query, degraded)
         with self.lock:
@@ -8874,7 +9087,7 @@ class HermesLite:
             retrievers = self._retrievers(query, ranking.depth, ranking.accept, degraded)
             is_enough = ranking.is_local and len(retrievers["keywords"]) >= k
             retrievers["vectors"] = [] if is_enough else ranking.near(vector)
-            if span:
+            if span and self.config["retrieval"]["dates"]:
                 retrievers["dates"] = ranking.dated(retrievers, span, k)
             hits = ranking.ranked(retrievers, max(2 * k, _RERANK_DEPTH))
             if not wanted and not ranking.is_sure(hits):
@@ -8894,7 +9107,7 @@ class HermesLite:
         with self.lock:
             self.store.refresh()
             accept, most = self._filter(room, (), agent), k
-            if self.systems_with("rerank"):        # a system may bring others to the front
+            if self.systems.having("rerank"):        # a system may bring others to the front
                 most = max(2 * k, _RERANK_DEPTH)
             ids = self.store.tagged(tags) if accept else self.store.tagged(tags, most)
             found = [(i, 0.0) for i in islice(filter(accept, ids), most)]
@@ -8906,23 +9119,12 @@ class HermesLite:
 
     def _weighed(self, query: str, hits: builtins.list[Hit],
                  degraded: builtins.list[str]) -> builtins.list[Hit]:
-        for system in self.systems_with("rerank"):
+        for system in self.systems.having("rerank"):
             try:
                 hits = list(system.rerank(hits, query))
             except Exception as problem:           # foreign code may raise anything
                 degraded.append(f"{system.name}: {type(problem).__name__}")
         return hits
-
-    def _span(self, query: str, now: str | datetime | None) -> tuple | None:
-        zone = self.config.zone
-        moment = self.clock() if now is None else parse_time(now, zone=zone)
-        with contextlib.suppress(ValueError):      # the days of a time with a zone begin in it
-            zone = _parse_iso(str(now)).tzinfo or zone
-        with contextlib.suppress(OverflowError):
-            moment = moment.astimezone(zone) if moment else None
-        if moment is None:
-            raise UsageError(f"now is {self.quote(now)}; give a time such as 2026-08-17")
-        return span_of(query, moment) if self.config["retrieval"]["dates"] else None
 
     def vsearch(self, query: str, *, top_k: int | None = None) -> Hits:
         """Return the nearest memories by cosine alone, at most *top_k*; counts no access."""
@@ -8936,7 +9138,7 @@ class HermesLite:
             ranked = ranking.near(vector)
             found = ranking.hits(ranked, {"vectors": ranked}, limit=k)
         hits = self._outgoing_hits([replace(hit, score=hit.vec_score) for hit in found])
-        self.emit("vsearch", [hit.id for hit in hits], query=query)
+        self.systems.emit("vsearch", [hit.id for hit in hits], query=query)
         return Hits(hits, degraded + self.take_notices())
 
     def _check_query(self, query: str, top_k: int | None) -> tuple[str, int]:
@@ -8946,27 +9148,6 @@ class HermesLite:
         if type(k) is not int or k < 1:
             raise UsageError(f"top_k is {self.quote(k)}; give a whole number from 1 up")
         return query[:_QUERY_CHARS], min(k, 1_000_000)
-
-    def today(self) -> datetime:
-        """Return the beginning of this day in the user's time zone (timezone.name, TZ)."""
-        return self.clock().astimezone(self.config.zone).replace(
-            hour=0, minute=0, second=0, microsecond=0)
-
-    def moment(self, text: str | None, name: str = "since", *,
-               end: bool = False) -> datetime | None:
-        """Return the time that a date, or a span before now such as 12h, 1d or 2w, means.
-
-        A time without a zone is meant in the user's. A date alone is the beginning of its day,
-        or with *end* the last microsecond of it.
-        """
-        if text is not None and (span := re.fullmatch(r"(\d{1,5})([hdw])", str(text).strip())):
-            unit = {"h": "hours", "d": "days", "w": "weeks"}[span[2]]
-            return self.clock() - timedelta(**{unit: int(span[1])})
-        moment = (end_of if end else parse_time)(text, zone=self.config.zone)
-        if text is not None and moment is None:
-            raise UsageError(f"{name} is {self.quote(text)}; give a date such as 2026-08-17, or "
-                             "a span such as 12h, 1d or 2w")
-        return moment
 
     def _room(self, room: str | None) -> str | None:
         return None if room is None else self.config.check_room(self.redact_field(room))
@@ -8997,7 +9178,7 @@ class HermesLite:
               degraded: builtins.list[str]) -> dict[str, builtins.list[tuple[str, float]]]:
         """Ask the keyword index and every system's arm; one that fails is named, not fatal."""
         retrievers = {"keywords": self.store.search_words(query, depth, accept=accept)}
-        for system in self.systems_with("retrieve"):
+        for system in self.systems.having("retrieve"):
             try:
                 retrievers[system.name] = [(i, 0.0) for i in system.retrieve(query)
                                      if self.store.get(i) and (accept is None or accept(i))]
@@ -9027,7 +9208,7 @@ class HermesLite:
     def _answer(self, query: str, hits: builtins.list[Hit], degraded: builtins.list[str]) -> Hits:
         """Count the accesses without making the reader wait for a writer or a disk."""
         hits = self._outgoing_hits(hits)
-        self.emit("recall", [hit.id for hit in hits], query=query)
+        self.systems.emit("recall", [hit.id for hit in hits], query=query)
         with self.lock:
             self._touched += [hit.id for hit in hits]
             self._write_touched()
@@ -9106,7 +9287,7 @@ class HermesLite:
         end, done, before = time.monotonic() + seconds, 0, None
         if self.vectorizer.name == "local" or self._batch is not None:
             return degraded
-        with contextlib.suppress(Locked, StorageError), self.exclusive("vectors"):
+        with contextlib.suppress(Locked, StorageError), self.jobs.exclusive("vectors"):
             while not stopped() and time.monotonic() < end:
                 texts, count = self._unembedded()
                 if not texts or texts == before:   # none left, or the store takes none of them
@@ -9185,7 +9366,7 @@ class HermesLite:
     def get(self, memory_id: str) -> Memory:
         """Return one memory; NotFound when there is none of that id."""
         memory = self.lookup(memory_id)
-        self.emit("show", [memory.id])
+        self.systems.emit("show", [memory.id])
         return self.outgoing(memory)
 
     def lookup(self, memory_id: str) -> Memory:
@@ -9204,7 +9385,7 @@ class HermesLite:
         with self.lock, self.store.transaction():
             memory = replace(self.lookup(memory_id), execution_verified=True)
             self.store.put(memory)
-        self.emit("verify", [memory_id])
+        self.systems.emit("verify", [memory_id])
         return memory
 
     def forget(self, memory_id: str, *, why: str = "forgotten") -> Forgotten:
@@ -9216,8 +9397,8 @@ class HermesLite:
         with self.lock, self.store.transaction():
             memory, why = self.lookup(memory_id), self.redact_field(why)
             self.store.remove(memory_id, why=why, also=other_wordings(memory.content))
-        self.emit("forget", [memory_id], why=why)
-        warnings = self.notify_systems("after_forget", memory, why)
+        self.systems.emit("forget", [memory_id], why=why)
+        warnings = self.systems.notify("after_forget", memory, why)
         with self.lock:                            # a system may have taken it out of its files
             backups = self.store.holding(memory_id)
         return Forgotten(memory_id, tuple(backups), tuple([*warnings, *self.take_notices()]))
@@ -9248,8 +9429,8 @@ class HermesLite:
             for row in plan.expired:
                 self.store.remove(row.id, why=f"pruned: {row.reason}")
         for memory in gone:
-            self.notices += self.notify_systems("after_forget", memory, "pruned")
-        self.emit("prune", [row.id for row in plan.expired])
+            self.notices += self.systems.notify("after_forget", memory, "pruned")
+        self.systems.emit("prune", [row.id for row in plan.expired])
         return replace(plan, archive=archive, dry_run=False)
 
     def _takes_most(self, plan: Pruned) -> bool:
@@ -9258,21 +9439,21 @@ class HermesLite:
 
     def _announce(self, plan: Pruned, room: str | None) -> None:
         """Note that a dry run has shown a large prune; state "prune": day, and count by room."""
-        if not self._shows_plans or not self._takes_most(plan):
+        if not self.session.is_attended or not self._takes_most(plan):
             return
-        today, kept = f"{self.today():%Y-%m-%d}", self.state("prune")
+        today, kept = f"{self.calendar.today():%Y-%m-%d}", self.jobs.state("prune")
         counts = kept.get("announced") if kept.get("day") == today else None
         counts = counts if isinstance(counts, dict) else {}
         with contextlib.suppress(OSError):         # a read-only disk: nothing is pruned there
-            self.save_state("prune", {"version": 1, "day": today, "announced": {
+            self.jobs.save_state("prune", {"version": 1, "day": today, "announced": {
                 **counts, room or "": len(plan.expired)}})
 
     def _check_share(self, plan: Pruned, room: str | None) -> None:
         """Refuse a prune that takes most of the store and was not announced today."""
         if not self._takes_most(plan):
             return
-        kept = self.state("prune")
-        counts = kept.get("announced") if kept.get("day") == f"{self.today():%Y-%m-%d}" else None
+        kept = self.jobs.state("prune")
+        counts = kept.get("announced") if kept.get("day") == f"{self.calendar.today():%Y-%m-%d}" else None
         announced = counts.get(room or "") if isinstance(counts, dict) else None
         if type(announced) is not int or len(plan.expired) > announced:
             raise Refused(f"prune would take {len(plan.expired)} of {len(self.store)} memories; "
@@ -9280,7 +9461,7 @@ class HermesLite:
 
     def _plan(self, room: str | None) -> Pruned:
         now, expired, unknown = self.clock(), [], []
-        today, waiting = self.today(), set(self._touched)
+        today, waiting = self.calendar.today(), set(self._touched)
         for memory in self.store:
             if room is not None and memory.room != room:
                 continue
@@ -9316,7 +9497,7 @@ class HermesLite:
                     f"{rules['low_frequency_days']} days")
         if age > limit:
             return f"older than the {limit} days of its room"
-        for system in self.systems_with("expired"):
+        for system in self.systems.having("expired"):
             try:
                 if why := system.expired(memory, now):
                     return str(why)
@@ -9342,7 +9523,7 @@ class HermesLite:
         """Return memories, newest first, that pass every filter given."""
         rows = self.matching(room=room, category=category, since=since, unverified=unverified,
                              tags=tags, agent=agent, limit=limit)
-        self.emit("list", [memory.id for memory in rows])
+        self.systems.emit("list", [memory.id for memory in rows])
         return rows
 
     def matching(self, *, room: str | None = None, category: str | None = None,
@@ -9355,7 +9536,7 @@ class HermesLite:
             self.config.room_of(self.redact_field(category))
         if limit is not None and (type(limit) is not int or limit < 1):
             raise UsageError(f"limit is {self.quote(limit)}; give a whole number from 1 up")
-        start = self.moment(since, "since")
+        start = self.calendar.moment(since, "since")
         with self.lock:
             self.store.refresh()
             rows = filter(None, map(self.store.get, self.store.tagged(wanted))) if (
@@ -9415,7 +9596,7 @@ class HermesLite:
         if not found:
             raise NotFound(f"no memory mentions {self.quote(entity)}; `graph` lists "
                            "the entities there are")
-        self.emit("graph", [memory.id for memory in found[:top]], query=entity)
+        self.systems.emit("graph", [memory.id for memory in found[:top]], query=entity)
         return [{"id": m.id, "content": self.redact_field(m.content)} for m in found[:top]]
 
     def vectors(self) -> dict[str, object]:
@@ -9508,41 +9689,18 @@ class HermesLite:
 
     # -- files of systems and jobs ------------------------------------------
 
-    def state(self, name: str, *, sound: Callable[[dict], bool] | None = None
-              ) -> dict[str, object]:
-        """Return a job's small state, {} at first; a damaged one is set aside and said.
-
-        *sound* tells whether a state is one that the job can read; most use `fits`.
-        """
-        _check_job(name)
-        path = f".state_{name}.json"
-        try:
-            data = from_json(self.store.read(path) or b"{}")
-            if isinstance(data, dict) and (not data or sound is None or sound(data)):
-                return data
-        except ValueError:
-            pass
-        self.notices.append(f"{path} was damaged ({_put_aside(self.root / path)})")
-        return {}
+    def state(self, name: str, *, sound: Callable[[dict[str, Any]], bool] | None = None
+              ) -> dict[str, Any]:
+        """Return a job's small state, {} at first; see `Jobs`."""
+        return self.jobs.state(name, sound=sound)
 
     def save_state(self, name: str, state: Mapping[str, object]) -> None:
         """Replace a job's state; it must not hold raw text."""
-        if not isinstance(state, Mapping):
-            raise UsageError(f"a state is of type {type(state).__name__}; give a mapping")
-        _check_job(name)
-        self.store.write(f".state_{name}.json", to_json(plain(state)))
+        self.jobs.save_state(name, state)
 
-    @contextlib.contextmanager
-    def exclusive(self, name: str) -> Iterator[None]:
+    def exclusive(self, name: str) -> AbstractContextManager[None]:
         """Hold the OS lock of a job on this store; Locked at once when another run has it."""
-        _check_job(name)
-        make_folder(self.root)
-        lock = FileLock(self.root / f".lock_{name}")
-        lock.acquire(timeout=0)
-        try:
-            yield
-        finally:
-            lock.release()
+        return self.jobs.exclusive(name)
 
     def _personal_key(self) -> bytes:
         """Return the key under which personal numbers are hashed; made on first use."""
@@ -9554,59 +9712,14 @@ class HermesLite:
         _check_text(purpose)
         return hmac.new(self._personal_key(), purpose.encode("utf-8", "replace"), hashlib.sha256).digest()
 
-    # -- systems ------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def acting(self, surface: str, *, agent: str | None = None) -> Iterator[builtins.list[str]]:
-        """Name the surface and the agent behind what the block does; yield what was told."""
-        told: list[str] = []
-        mark = _ACTING.set((surface, agent, told))
-        try:
-            yield told
-        finally:
-            _ACTING.reset(mark)
-
-    def emit(self, what: str, ids: Iterable[str] = (), *, agent: str | None = None,
-             query: str | None = None, why: str | None = None) -> None:
-        """Tell the observers what was done; one that fails becomes a notice."""
-        surface, doer, told = _ACTING.get()
-        if told is not None:
-            told.append(what)
-        if self.systems_with("on_event"):
-            event = Event(what, tuple(ids), surface, doer or agent, query, why)
-            self.notices += self.notify_systems("on_event", event)
-
-    def systems_with(self, method: str) -> builtins.list[Any]:
-        """Return the systems that have this method of `Extension`, in their order."""
-        return [system for system in self.systems if hasattr(system, method)]
-
-    def notify_systems(self, method: str, *arguments: object) -> builtins.list[str]:
-        """Call this method of every system that has it; return each failure as a warning."""
-        warnings = []
-        for system in self.systems_with(method):
-            try:
-                getattr(system, method)(*arguments)
-            except Exception as problem:           # foreign code may raise anything
-                reason = self.redact_field(str(problem))
-                warnings.append(f"{system.name}.{method} failed: {reason}")
-        return warnings
-
-    def repeat_notice(self, text: str) -> None:
-        """Put *text* among the next notices, also where it was taken before."""
-        self._said.discard(text)
-        self.notices.append(text)
-
     def take_notices(self) -> builtins.list[str]:
-        """Return the store's notices since the last call, each once."""
-        fresh = [notice for notice in dict.fromkeys(self.notices) if notice not in self._said]
-        self._said.update(fresh)
-        self.notices.clear()
-        return fresh
+        """Return the sentences that a person should see since the last call, each once."""
+        return self.notices.take()
 
     def operations(self) -> dict[str, Operation]:
         """Return every operation by name: the core's and those of the active systems."""
         found = {operation.name: operation for operation in OPERATIONS}
-        for system in self.systems_with("operations"):
+        for system in self.systems.having("operations"):
             found.update((operation.name, operation) for operation in system.operations())
         return found
 
@@ -9614,19 +9727,11 @@ class HermesLite:
 _RETRIEVER_DEPTH, _RERANK_DEPTH, _QUERY_CHARS = 50, 20, 10_000
 _MANY_TO_PRUNE = 20        # a smaller store may lose most of its memories to one prune
 _MANY_TAGGED = 5_000       # from so many on each candidate is asked for its tags instead
-# (surface, agent, what was told) of the thread or task that acts.
-_ACTING = contextvars.ContextVar("acting", default=("python", None, None))
 
 
 def _check_record(record: object) -> None:
     if not isinstance(record, Memory):
         raise UsageError(f"a record is of type {type(record).__name__}; give a Memory")
-
-
-def _check_job(name: object) -> None:
-    """Refuse a name that can be no part of a file's name."""
-    if not isinstance(name, str) or not is_safe_id(name):
-        raise UsageError("the name of a job holds letters, digits, - and _ alone")
 
 
 def _agent(name: str | None) -> str | None:
@@ -10183,7 +10288,7 @@ def _list(memory: HermesLite, *, all_tags: bool, limit: int | None,
 
 def _show(memory: HermesLite, *, id: str) -> Memory:
     found = memory.get(id)
-    for system in memory.systems_with("describe"):
+    for system in memory.systems.having("describe"):
         found = system.describe(found)
     return found
 
@@ -10416,7 +10521,7 @@ def perform(memory: HermesLite, operation: Operation, arguments: dict[str, objec
     for param in operation.params:
         arguments[param.name] = _read_value(param, arguments.get(param.name))
     memory.store.progress = _progress if sys.stderr.isatty() else None
-    with memory.acting(f"{surface} {operation.name}",
+    with memory.systems.acting(f"{surface} {operation.name}",
                        agent=memory.config.env("HERMES_AGENT") or None) as told:
         take_over_edits(memory, operation.name)
         del told[:]
@@ -10424,7 +10529,7 @@ def perform(memory: HermesLite, operation: Operation, arguments: dict[str, objec
             _confirm(memory, operation, arguments)
         result = operation.handler(memory, **arguments)
         if not told:
-            memory.emit(operation.name)
+            memory.systems.emit(operation.name)
     _print_result(operation, result, as_json)
     sys.stdout.flush()
     return result
@@ -10550,9 +10655,9 @@ def _confirm(memory: HermesLite, operation: Operation, arguments: dict[str, obje
     """Ask before a destructive operation, or demand --yes where nobody can answer."""
     if arguments.pop("yes") or arguments["dry_run"]:
         return
-    memory._shows_plans = sys.stdin.isatty()       # else a wrong argument is all that is seen
+    memory.session.is_attended = sys.stdin.isatty()       # else a wrong argument is all that is seen
     plan = operation.handler(memory, **{**arguments, "dry_run": True})
-    if not memory._shows_plans:
+    if not memory.session.is_attended:
         raise Refused(f"{operation.name} changes what is stored; add --yes, or --dry-run to see "
                       "what it would do", "needs_yes")
     for line in operation.show(plan):

@@ -4439,7 +4439,7 @@ class Damage(Case):
             memory.graph()
             memory.recall("gateway")
             self.assertIn(f"{name} was damaged (set aside as {name}.damaged-",
-                          " ".join(memory.take_notices() + [str(memory._said)]))
+                          " ".join(memory.take_notices() + [str(memory.notices.taken)]))
             self.assertEqual(next(self.root.glob(f"{name}.damaged-*")).read_bytes(), b"{half")
             memory.close()
 
@@ -4878,7 +4878,8 @@ class Remembering(Case):
 
     def test_a_batch_is_one_transaction_acknowledged_at_its_end(self):
         memory, told = self.open(), []
-        memory.systems = [mock.Mock(spec=["name", "after_store"], after_store=told.append)]
+        memory.systems.append(mock.Mock(spec=["name", "after_store"],
+                                        after_store=told.append))
         with mock.patch.object(h, "append_bytes", side_effect=h.append_bytes) as append:
             with memory.batch():
                 ids = [memory.remember(note).id for note in NOTES[:4]]
@@ -6186,7 +6187,7 @@ class Systems(Case):
     def test_an_observer_is_told_every_act_with_its_ids_and_on_whose_behalf(self):
         memory, events = self.memory, self.system.events
         one = memory.remember("We use Kafka 3.7 here", agent="finance-bot").id
-        with memory.acting("http", agent="ops-bot") as told:
+        with memory.systems.acting("http", agent="ops-bot") as told:
             memory.recall("Kafka")
             memory.vsearch("Kafka")
             memory.get(one)

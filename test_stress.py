@@ -145,7 +145,7 @@ def work_prunable(memory: hermes.HermesLite, source: random.Random, count: int) 
 
 def work_prune(memory: hermes.HermesLite, source: random.Random, count: int) -> None:
     """Prune as if it were nine days later."""
-    memory.clock = lambda: hermes.utc_now() + timedelta(days=9)
+    memory.session.clock = lambda: hermes.utc_now() + timedelta(days=9)
     for _ in range(count):
         for row in memory.prune(all_of_them=True).expired:
             say(op="forgot", id=row.id)
@@ -277,7 +277,7 @@ class Stress(unittest.TestCase):
                 self.assertIn(memory_id, hits[:1], "search does not find it")
             text = unique_text(random.Random(), 4)
             told.alive[memory.remember(text, importance=10, verified=True).id] = text
-            said = [*memory.notices, *memory._said]
+            said = [*memory.notices, *memory.notices.taken]
         self.assertEqual([words for words in said if "damaged" in words], [])
         self.assert_whole(root)
 

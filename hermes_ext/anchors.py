@@ -633,7 +633,7 @@ def anchors(memory: HermesLite, value: str | None = None, *,
     if not rows and type not in (None, *TYPES, *own.patterns.values()):
         raise UsageError(f"there is no type {memory.quote(type)}; use one of: "
                          f"{', '.join((*TYPES, *own.patterns.values()))}")
-    memory.emit("anchors", told)
+    memory.systems.emit("anchors", told)
     return sorted(rows.values(), key=lambda row: (-row.get("memories", 0), row["type"],
                                                   row["value"], str(row.get("id"))))
 

@@ -305,7 +305,7 @@ def listed(memory: HermesLite, *, since: str | None = None, what: str | None = N
 
     *since* is a date, or a span such as 12h, 1d or 2w. Lines that cannot be read are left out.
     """
-    start = memory.moment(since)
+    start = memory.calendar.moment(since)
     rows = [line for _, row in _of(memory).rows() if (line := _line(row))
             and what in (None, line.get("what")) and agent in (None, line.get("agent"))
             and (id is None or id in (line.get("ids") or ()))

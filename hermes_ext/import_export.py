@@ -122,7 +122,7 @@ def export(memory: HermesLite, file: str | os.PathLike | None = None, *,
         getattr(memory.store, "cipher", None)) else ()
     if target is None:
         text = _text(name, rows)
-        memory.emit("export", [row.id for row in rows])
+        memory.systems.emit("export", [row.id for row in rows])
         return Exported(name, len(rows), None, text, warnings)
     if target.is_file() and target.stat().st_size:
         raise Refused(f"{target} exists already; give another name, or remove it first", "exists")
@@ -133,7 +133,7 @@ def export(memory: HermesLite, file: str | os.PathLike | None = None, *,
     else:
         mark = "\ufeff" if name == "csv" else ""   # Excel takes csv without it for Latin-1
         write_atomic(target, (mark + _text(name, rows)).encode("utf-8", "replace"))
-    memory.emit("export", [row.id for row in rows])
+    memory.systems.emit("export", [row.id for row in rows])
     return Exported(name, len(rows), str(target), None, warnings)
 
 

@@ -192,7 +192,7 @@ class Salience:
             meta.update({"salience": note}, **({} if off else {"pinned": True}))
             self.memory.store.put(replace(one, meta=meta))
             self._learn(memory_id, implied)
-        self.memory.emit("unpin" if off else "pin", [memory_id])
+        self.memory.systems.emit("unpin" if off else "pin", [memory_id])
         return {"id": memory_id, "pinned": not off, "score": round(score, 2), "implied": implied,
                 "lambda": round(self.rate(), 6)}
 
@@ -220,7 +220,7 @@ class Salience:
             one = self.memory.lookup(memory_id)
             one = self._set(one, self.score(one) + _STEP)
             self.memory.store.put(one)
-        self.memory.emit("reinforce", [memory_id])
+        self.memory.systems.emit("reinforce", [memory_id])
         return self._explained(one)
 
     def decay(self, factor: float, tags: Iterable[str], agent: str | None,
@@ -232,14 +232,14 @@ class Salience:
             rows = self.memory.matching(tags=tags, agent=agent)
             for one in () if dry_run else rows:
                 self.memory.store.put(self._set(one, self.score(one) * factor))
-        self.memory.emit("list" if dry_run else "decay", [one.id for one in rows])
+        self.memory.systems.emit("list" if dry_run else "decay", [one.id for one in rows])
         return {"memories": len(rows), "factor": factor, "dry_run": dry_run,
                 "ids": [one.id for one in rows]}
 
     def explain(self, memory_id: str) -> dict[str, object]:
         """Return the score now, and what it is computed from."""
         one = self.memory.lookup(memory_id)
-        self.memory.emit("score", [memory_id])
+        self.memory.systems.emit("score", [memory_id])
         return self._explained(one)
 
     def _explained(self, one: Memory) -> dict[str, object]:

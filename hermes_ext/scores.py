@@ -20,7 +20,7 @@ def stored_score(memory: Memory) -> float:
 
 def current_score(host: HermesLite, memory: Memory) -> float:
     """Return the score as it is now where a system of *host* computes it, else the stored one."""
-    for system in host.systems_with("describe"):
+    for system in host.systems.having("describe"):
         memory = system.describe(memory)
     kept = memory.meta.get("salience")
     now = kept.get("now") if isinstance(kept, Mapping) else None

@@ -115,13 +115,13 @@ class Cold:
             return list(hits)
         said = (f"cold storage holds {len(found)} that match; `archive --thaw QUERY` brings them "
                 "back")
-        self.memory.repeat_notice(said)
+        self.memory.notices.repeat(said)
         return [replace(hit, why={**hit.why, "cold": found[0]}) if 2 * own <= found[0] else hit
                 for hit, own in zip(hits, held)]
 
     def after_store(self, memory: Memory) -> None:
         """Once a day, move what has faded; where that fails, the next day tries again."""
-        today = f"{self.memory.today():%Y-%m-%d}"
+        today = f"{self.memory.calendar.today():%Y-%m-%d}"
         if self._daily is None or self._day == today or self.files.is_locked_here:
             return
         self._day = today
@@ -217,7 +217,7 @@ def freeze(memory: HermesLite, *, below: float = _BELOW, older_than: float = _DA
             add=[(stamp_of(memory.clock()), chosen)], place=place)
         for each in chosen:
             memory.store.remove(each.id, why=None)
-    memory.emit("archive", done.ids, why="moved to cold storage")
+    memory.systems.emit("archive", done.ids, why="moved to cold storage")
     return replace(done, warnings=tuple(warnings))
 
 
@@ -266,7 +266,7 @@ def thaw(memory: HermesLite, what: str | None = None, *, dry_run: bool = False) 
     gone = len(found) - len(back)
     warnings += (f"{gone} were forgotten, or are in the store in the same words: they were only "
                  "taken out of cold storage",) if gone else ()
-    memory.emit("archive", back, why="brought back from cold storage")
+    memory.systems.emit("archive", back, why="brought back from cold storage")
     return Moved(tuple(back), files.place, "brought back", (), left, warnings=warnings)
 
 
@@ -301,7 +301,7 @@ def adopt(memory: HermesLite, place: str | None = None) -> Moved:
     with _held(memory) as cold:
         place = _full_place(memory, place or cold.files.place)
         ids, left = cold.files.adopt(place)
-    memory.emit("archive", ids, why="taken into the index of cold storage")
+    memory.systems.emit("archive", ids, why="taken into the index of cold storage")
     return Moved(tuple(ids), place, "taken over", (), tuple(left))
 
 

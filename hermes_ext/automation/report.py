@@ -82,7 +82,7 @@ def report(memory: HermesLite, *, since: str = "1d", by: str = "agent", tag: str
         raise UsageError(f"--by is one of {', '.join(BY)}")
     check_selectors(since=since, tag=tag)
     target = _target(memory, file) if file is not None else None
-    start, fired = memory.moment(since), {}
+    start, fired = memory.calendar.moment(since), {}
     for row in _firings(memory):
         if (parse_time(row.get("at")) or start) >= start:
             fired.setdefault(str(row["id"]), {})[str(row["rule"])] = None
@@ -92,7 +92,7 @@ def report(memory: HermesLite, *, since: str = "1d", by: str = "agent", tag: str
     known = {m.id for m in rows}
     others = [memory.store.get(i) for i in fired if i not in known]
     rows += [memory.outgoing(m) for m in others if m is not None]
-    memory.emit("report", [m.id for m in rows])
+    memory.systems.emit("report", [m.id for m in rows])
     made = Report(iso(start), by, len(rows), others.count(None), _grouped(memory, rows, fired, by),
                   str(target) if target else None)
     if target:

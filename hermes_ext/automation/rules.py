@@ -344,7 +344,7 @@ class Rules:
             counts = self._read_counts()
             fresh: dict[str, int] = {}
             for (name, value), (rule, memory) in sorted(hits.items(), key=lambda row: row[0]):
-                period = self.memory.today().strftime(
+                period = self.memory.calendar.today().strftime(
                     _PERIODS[rule.when.get("per", "week")])
                 mark = f"{period} {self.log.name(name, value)}"
                 counts[mark] = fresh[mark] = counts.get(mark, 0) + 1

@@ -186,8 +186,8 @@ def forget(memory: HermesLite, *, id: str | None = None, room: str | None = None
         for each in chosen:
             store.remove(each.id, why=why, also=other_wordings(each.content))
     ids = {each.id for each in chosen} | ({id} if id else set())
-    memory.emit("forget", [each.id for each in chosen], why=why)
-    warnings = [w for each in chosen for w in memory.notify_systems("after_forget", each, why)]
+    memory.systems.emit("forget", [each.id for each in chosen], why=why)
+    warnings = [w for each in chosen for w in memory.systems.notify("after_forget", each, why)]
     purged, left = _purge(store, ids) if purge else ([], [])
     held = sorted({name for each in ids for name in store.holding(each)} - {*left})
     return Selection(tuple(m.id for m in chosen), (), tuple(purged), tuple(held), tuple(left),
@@ -201,7 +201,7 @@ def _select(memory: HermesLite, *, room: str | None, query: str | None,
     words = set(core.tokenize_terms(query)) if query is not None else set()
     if query is not None and not words:
         raise UsageError("--query needs at least one word")
-    end = memory.moment(until, "until", end=True)
+    end = memory.calendar.moment(until, "until", end=True)
     rows = memory.list(room=room, since=since, tags=tags or (), agent=agent)
     return [m for m in reversed(rows)
             if source in (None, m.source)

@@ -235,10 +235,10 @@ class Taker:
     def notify_systems(self) -> None:
         """Tell the systems what another device forgot."""
         if self.told:
-            self.memory.emit("forget", [record.id for record, _ in self.told],
+            self.memory.systems.emit("forget", [record.id for record, _ in self.told],
                              why=self.told[0][1])
         for record, why in self.told:
-            self.memory.notices += self.memory.notify_systems("after_forget", record, why)
+            self.memory.notices += self.memory.systems.notify("after_forget", record, why)
 
 
 def _is_news(local: Item, item: Item) -> bool:

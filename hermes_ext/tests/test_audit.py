@@ -57,7 +57,7 @@ class TestLines(AuditCase):
     def test_every_act_is_logged_with_who_what_ids_when_and_why(self):
         memory = self.open()
         made = memory.remember("the harbour master is Olga", agent="harbour-bot").id
-        with memory.acting("http", agent="ops-bot"):
+        with memory.systems.acting("http", agent="ops-bot"):
             memory.recall("harbour master")
             memory.vsearch("harbour master")
             memory.list()
@@ -93,10 +93,10 @@ class TestLines(AuditCase):
     def test_no_secret_enters_and_scrub_finds_none(self):
         memory, secret = self.open(), secrets.token_hex(12)
         made = memory.remember("the harbour master is Olga").id
-        with memory.acting("http", agent=f"token-bot password={secret}"):
+        with memory.systems.acting("http", agent=f"token-bot password={secret}"):
             memory.recall(f"password={secret}")
             memory.get(made)
-        with memory.acting("cli", agent="the api key password"):
+        with memory.systems.acting("cli", agent="the api key password"):
             memory.get(made)
         memory.forget(made, why=f"his password is {secret}")
         for row in self.rows():

@@ -254,17 +254,17 @@ class OddFiles(Stores):
 class WrongTypes(Stores):
     ODD = (*VALUES, b"bytes", object(), {1, 2}, 3 + 4j, ["a", 5], [None], "\0", "x" * 200_000)
     # What systems call with their own values, or what takes none.
-    ASIDE = ("close", "batch", "acting", "operations", "emit", "clock", "notify_systems",
-             "redact_field", "repeat_notice", "systems_with")
+    ASIDE = ("close", "batch", "operations", "clock", "past_time", "days_named")
 
     def calls(self, memory: HermesLite, given: dict) -> Iterator[tuple]:
         """Yield (function, parameter, arguments) with one odd value each."""
-        names = [name for name in dir(memory) if not name.startswith("_")
-                 and name not in self.ASIDE and inspect.ismethod(getattr(memory, name))]
+        methods = [getattr(part, name) for part in (memory, memory.calendar)
+                   for name in dir(part) if not name.startswith("_") and name not in self.ASIDE]
+        methods = [method for method in methods if inspect.ismethod(method)]
         texts = [getattr(core, name) for name in (
             "redact", "normalise", "similarity", "tokenize_terms", "find_conflicts",
             "extract_entities")]
-        for act in (*(getattr(memory, name) for name in names), *texts):
+        for act in (*methods, *texts):
             params = [param for param in inspect.signature(act).parameters.values()
                       if param.kind is not param.VAR_KEYWORD]
             needed = {param.name: given.get(param.name, "x") for param in params
