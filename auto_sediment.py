@@ -612,6 +612,7 @@ def _run(args: argparse.Namespace) -> int:
     from hermes_lite import HermesLite, Locked, printable_json, take_over_edits
     reports: list[dict] = []
     with HermesLite(args.root) as mem, contextlib.ExitStack() as lock:
+        lock.enter_context(mem.systems.acting("sediment"))
         try:
             if args.apply:
                 lock.enter_context(mem.exclusive("sediment"))

@@ -8181,7 +8181,8 @@ class Extension(Protocol):
     """What a system may have; every method is optional and called where its name says.
 
     write   `before_store(draft)` runs after redaction: it returns the draft, changed or not, or
-            raises Refused. In the transaction, `find_equivalent(draft)` returns the id of the
+            raises Refused. In the transaction, `may_merge(memory, draft)` returns False where a
+            near-duplicate must stay a memory of its own, `find_equivalent(draft)` the id of the
             memory that says this already, or None, and `storing(memory, old, draft)` the memory
             that is stored, changed or not; *old* is the one it is merged into, or None.
             `after_store(memory)` and `after_forget(memory, why)` run after the transaction: a
@@ -8189,8 +8190,9 @@ class Extension(Protocol):
     read    `retrieve(query)` returns ids, best first, as one more list for the fusion.
             `rerank(hits, query)` returns the hits it keeps, in its order; one whose `why` has
             "exact" stays in front. `describe(memory)` returns it as `show` shows it, with what
-            is computed when read.
-    other   `expired(memory, now)` returns why a memory should be deleted, or None.
+            is computed when read. `hidden()` returns the ids that no search finds.
+    other   `expired(memory, now)` returns why a memory should be deleted, or None, and
+            `keeps(memory, now)` True where the limits of config.yaml do not hold for it.
             `operations()` returns Operations. `on_event(event)` gets every act, reads too, once
             it succeeded. `close()` runs when the memory is closed.
     """
@@ -8379,6 +8381,25 @@ class Extensions(list[Any]):
             _ACTOR.reset(token)
 
 
+    @property
+    def entry_points(self) -> tuple[str, ...]:
+        """The ways by which the present act came in: its surface, then each door behind it.
+
+        A door is "file" (the lines of `--batch`), "digest", "admit" (import, sync, vault) or what
+        `entering` names.
+        """
+        return (_ACTOR.get(_UNNAMED_ACTOR).surface, *_DOORS.get())
+
+    @contextlib.contextmanager
+    def entering(self, door: str) -> Iterator[None]:
+        """Add a door to the entry points of what the block does."""
+        token = _DOORS.set((*_DOORS.get(), door))
+        try:
+            yield
+        finally:
+            _DOORS.reset(token)
+
+
 class _Actor(NamedTuple):
     """Who acts in a thread or task, through which surface; `emitted` gathers the events."""
     surface: str = "python"
@@ -8388,6 +8409,7 @@ class _Actor(NamedTuple):
 
 _ACTOR: contextvars.ContextVar[_Actor] = contextvars.ContextVar("actor")
 _UNNAMED_ACTOR = _Actor()
+_DOORS: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar("doors", default=())
 
 
 class Calendar:
@@ -8795,6 +8817,10 @@ class HermesLite:
         near-duplicate is merged; Refused is what was forgotten, by its text or by its id.
         *replacing* is a person's edit: it takes the place of the memory with its id as it is.
         """
+        with self.systems.entering("admit"):
+            return self._admit(record, replacing)
+
+    def _admit(self, record: Memory, replacing: bool) -> Remembered:
         record = self.redact_record(record)
         draft = self._gated(Draft(
             record.content, record.category, record.importance, record.execution_verified,
@@ -8987,8 +9013,14 @@ class HermesLite:
 
     def _find_duplicate(self, draft: Draft) -> Memory | None:
         """Return the same agent's memory that says this, else the one that a system names."""
-        duplicate_id = self.store.duplicate(draft.content, accept=lambda memory_id: (
-            one := self.store.get(memory_id)) and is_same_agent(one.agent, draft.agent))
+        deciding = self.systems.having("may_merge")
+
+        def may_merge(memory_id: str) -> bool:
+            one = self.store.get(memory_id)
+            return one is not None and is_same_agent(one.agent, draft.agent) and all(
+                system.may_merge(one, draft) for system in deciding)
+
+        duplicate_id = self.store.duplicate(draft.content, accept=may_merge)
         if duplicate_id:
             return self.store.get(duplicate_id)
         found = (system.find_equivalent(draft) for system in self.systems.having("find_equivalent"))
@@ -9134,7 +9166,7 @@ class HermesLite:
         with self.lock:
             self.store.refresh()
             degraded += self._waiting()
-            ranking = self._ranking(query, vectorizer, k, None)
+            ranking = self._ranking(query, vectorizer, k, self._filter(None, (), None))
             ranked = ranking.near(vector)
             found = ranking.hits(ranked, {"vectors": ranked}, limit=k)
         hits = self._outgoing_hits([replace(hit, score=hit.vec_score) for hit in found])
@@ -9156,10 +9188,12 @@ class HermesLite:
                 agent: str | None) -> IdFilter | None:
         """Return what tells whether an id passes; None when everything does."""
         ids = self.store.tagged(tags, _MANY_TAGGED) if tags else []
-        known, rest = frozenset(ids), tags if len(ids) == _MANY_TAGGED else ()
+        hidden = {i for system in self.systems.having("hidden") for i in system.hidden()}
+        rest = tags if len(ids) == _MANY_TAGGED else ()
+        known = frozenset(ids) - hidden
 
         def passes(memory_id: str) -> bool:
-            if tags and not rest and memory_id not in known:
+            if memory_id in hidden or tags and not rest and memory_id not in known:
                 return False
             m = get(memory_id)
             return m is not None and room in (None, m["room"]) and (
@@ -9167,8 +9201,10 @@ class HermesLite:
                     {*rest} <= {*tag_forms(m.get("tags") or ())})
 
         get = getattr(self.store, "entry", self.store.get)     # cheaper, where a store has it
+        if not tags and room is None and agent is None:
+            return IdFilter(lambda memory_id: memory_id not in hidden) if hidden else None
         if not tags:
-            return IdFilter(passes) if room is not None or agent is not None else None
+            return IdFilter(passes)
         if rest:
             return IdFilter(passes)
         is_known = room is None and agent is None
@@ -9489,6 +9525,8 @@ class HermesLite:
         ends = end_of(memory.expires_at, zone=self.config.zone)
         if ends is not None and ends < now:
             return "past its expires_at"
+        if any(system.keeps(memory, now) for system in self.systems.having("keeps")):
+            return None
         if not memory.execution_verified and age > rules["unverified_retention_days"]:
             return f"unverified for {rules['unverified_retention_days']} days"
         if (memory.access_count < rules["low_frequency_threshold"]
@@ -9665,7 +9703,7 @@ class HermesLite:
         results, refused, last = [], [], len(found.facts)
         if not found.facts:
             return replace(found, applied=True)
-        with self.batch():
+        with self.batch(), self.systems.entering("digest"):
             for number, fact in enumerate(found.facts, 1):
                 position = {last: "last", 1: "first"}.get(number)
                 try:
@@ -10220,7 +10258,8 @@ def _remember(memory: HermesLite, *, text: str | None, batch: str | None,
             rows = [*_batch_rows(stream, most)]
     except OSError as problem:
         raise NotFound(f"cannot read {batch}: {problem.strerror}") from None
-    return memory._remember_all(rows, more)
+    with memory.systems.entering("file"):
+        return memory._remember_all(rows, more)
 
 
 def _batch_rows(stream: IO[bytes], most: int) -> Iterator[tuple[str, object]]:

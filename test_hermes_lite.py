@@ -6091,6 +6091,15 @@ class Librarian:
         return dataclasses.replace(memory, meta={**memory.meta, "librarian": {
             "said": said, "note": f"password={self.secret}"}})
 
+    def may_merge(self, memory: Memory, draft: h.Draft) -> bool:
+        return self.merges
+
+    def hidden(self) -> tuple[str, ...]:
+        return self.unsearched
+
+    def keeps(self, memory: Memory, now: datetime) -> bool:
+        return memory.id in self.kept
+
     def describe(self, memory: Memory) -> Memory:
         return dataclasses.replace(memory, meta={**memory.meta, "now": 7})
 
@@ -6124,6 +6133,9 @@ class Librarian:
 
     favourites: tuple[str, ...] = ()
     same: dict[str, str] = {}
+    unsearched: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    merges = True
     secret = ""
 
 
@@ -6138,7 +6150,7 @@ class Systems(Case):
         said = set(re.findall(r"`(\w+)\(", h.Extension.__doc__))
         self.assertEqual(said, {name for name in vars(Librarian) if not name.startswith("_")}
                          & said)
-        self.assertEqual(len(said), 12)
+        self.assertEqual(len(said), 15)
 
     def test_a_system_changes_or_refuses_a_draft_before_it_is_compared(self):
         made = self.memory.remember("A book about harbours")
@@ -6183,6 +6195,42 @@ class Systems(Case):
                                             ("after_forget", made.id, "test")])
         self.memory.close()
         self.assertEqual(self.system.seen[-1], ("close",))
+
+    def test_a_system_decides_what_merges_what_a_search_finds_and_what_a_prune_keeps(self):
+        curator = self.system
+        curator.merges = False
+        one = self.memory.remember("The harbour opens at nine", tags=["sea"])
+        two = self.memory.remember("The harbour opens at nine!", tags=["sea"])
+        self.assertTrue(two.created)
+        curator.merges = True
+        self.assertTrue(self.memory.remember("The harbour opens at nine").merged)
+        curator.unsearched = (two.id,)
+        for found in (self.memory.recall("harbour"), self.memory.vsearch("harbour"),
+                      self.memory.recall(tags=["sea"]),
+                      self.memory.recall("harbour", tags=["sea"])):
+            self.assertEqual([hit.id for hit in found], [one.id])
+        curator.kept = (one.id,)
+        self.now += timedelta(days=400)
+        self.assertEqual([row.id for row in self.memory.prune().expired], [two.id])
+
+    def test_the_entry_points_name_the_surface_and_each_door_behind_it(self):
+        seen = []
+
+        class Doorman:
+            name = "doorman"
+
+            def before_store(self, draft):
+                seen.append(memory.systems.entry_points)
+
+        memory = self.memory
+        memory.systems.append(Doorman())
+        memory.remember("The ferry leaves at nine")
+        with memory.systems.acting("http remember"), memory.systems.entering("tool"):
+            memory.remember("The harbour is closed on Sundays")
+        memory.digest("We decided to use Kafka.", apply=True)
+        memory.admit(Memory("mem_y", "A boat lies in dock 4"))
+        self.assertEqual(seen, [("python",), ("http remember", "tool"), ("python", "digest"),
+                                ("python", "admit")])
 
     def test_an_observer_is_told_every_act_with_its_ids_and_on_whose_behalf(self):
         memory, events = self.memory, self.system.events

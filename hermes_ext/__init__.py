@@ -64,6 +64,7 @@ CONTENTS: dict[str, tuple[str, dict[str, str]]] = {
     "actions": ("automation.actions", {}),
     "report": ("automation.report", {"report": "write the digest of alerts"}),
     "audit": ("audit", {"audit": "list or verify the log of who did what"}),
+    "lanes": ("lanes", {}),
     "shell": ("shell", {"shell": "type commands one after the other"}),
     "settings": ("settings", {
         "config": "list, get or set a setting, or show where they stand"}),

@@ -27,6 +27,7 @@ class Killed(BaseException):
 class Store:
     """What auto_sediment needs of HermesLite; texts and facts are kept for the test to look at."""
     root, busy = "here", False
+    systems = SimpleNamespace(acting=lambda surface: contextlib.nullcontext())
 
     def __init__(self):
         self.texts, self.sources, self.notes, self.held, self.saves = [], [], [], {}, 0
