@@ -79,7 +79,8 @@ from datetime import datetime, timedelta, timezone, tzinfo
 from itertools import accumulate, islice
 from operator import add
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, Protocol, TypeVar
+from typing import (IO, TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, Protocol, TypeVar,
+                    cast)
 
 if TYPE_CHECKING:
     import argparse
@@ -1027,20 +1028,71 @@ def find_root(root: str | os.PathLike | None = None, *,
 # 4. Redaction
 # =============================================================================
 #
-# Three kinds of knowledge find a secret:
+# A secret is found in one of three ways:
 #
-#   rules     a key's own shape, a command's option, a fixed phrase: REDACTION_RULES. One rule is
-#             one record with examples, and a test is made from the examples.
-#   labels    a word for a secret, then what links it to a value, then the value:
-#                 label  [whose]  link  value       "Passwort von Anna: X", "密码是 X"
-#                 value  link  label                "use X as the password", "X"是密码
-#             The link says how sure the text is; how a value has to look follows from that.
-#   strays    a random string near a label, or alone on its line.
+#   rule     It has the shape of a key, or stands in a command's option or a fixed phrase. Each
+#            rule is one record of REDACTION_RULES with examples, which a test tries.
+#   label    A word for a secret (a label) stands beside it: the grammar below.
+#   stray    A random string near a label, or alone on its line.
 #
-# Everything is linear: a pattern has bounded parts or consumes what it looked at, and what a
-# long run of characters is, is worked out once (`_Page`).
+# The grammar of labels; each production is read by the function or pattern of its name:
+#
+#   labelled    label [tail] link value         db password: X
+#   tail          rest of a compound name       api_key_v2 = X; but token_count is no token
+#   link          assignment                    password: X · password = X · "pin": X
+#               | copula                        password is X · was reset to X · 密码是X
+#               | qualified                     password for the wifi is X · 密码目前改成X
+#               | adjacent                      passwd X · 密码X
+#   owned       label owner link value          Passwort von Anna: X
+#   passphrase  label link word word ...        passphrase: four or more plain words
+#   value         quoted                        'several words'
+#               | groups                        abcd-efgh-ijkl-mnop
+#               | bare                          as far as the next blank or comma
+#               | chinese                       密码是春天来了
+#   reversed    value link label                use X as the password · "X"是密码
+#   account     user name value                 login bob / X · user bob pass X
+#   table       header, rule, rows              | user | password |
+#
+# A value is a secret when it looks like one (random, mixed) or when the text says so; the less
+# sure the link is of a value, the more the value has to look like a secret.
+#
+# Everything is linear in the text: a pattern has bounded parts or consumes what it looked at.
+
+class _LazyPattern:
+    """A regular expression that is compiled when it is first used: the import stays fast."""
+
+    def __init__(self, source: str, flags: int) -> None:
+        self._source = source
+        self._flags = flags
+
+    @functools.cached_property
+    def _compiled(self) -> re.Pattern[str]:
+        return re.compile(self._source, self._flags)
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._compiled, name)
+        setattr(self, name, method)           # from now on found without __getattr__
+        return method
+
+
+@functools.cache
+def _compiled(source: str, flags: int = 0) -> re.Pattern[str]:
+    """Return a pattern, the same for the same source."""
+    return cast("re.Pattern[str]", _LazyPattern(source, flags))
+
+
+def _verbose(source: str) -> re.Pattern[str]:
+    return _compiled(source, re.VERBOSE)
+
+
+# Characters that show nothing: soft hyphen, joiners, direction marks, variation selectors, BOM.
+INVISIBLE = _compiled("[\u00ad\u034f\u061c\u180b-\u180f\u200b-\u200f\u202a-\u202e"
+                      "\u2060-\u206f\ufe00-\ufe0f\ufeff]")
+_CHINESE = _compiled("[\u4e00-\u9fff]")
+
 
 class _Span(NamedTuple):
+    """A part of a text that is hidden."""
     start: int
     end: int
     label: str
@@ -1056,54 +1108,121 @@ def _is_hex(value: str) -> bool:
     return value in (value.lower(), value.upper()) and not value.lower().strip("0123456789abcdef-")
 
 
+def _has_digit(value: str, near: str = "") -> bool:
+    return _compiled(r"\d").search(value[:_LOOKED_AT]) is not None
+
+
 def _is_random(value: str) -> bool:
-    """Letters and digits freely mixed, or few vowels; words, dates and versions are not."""
+    """Whether letters and digits are freely mixed, or vowels few, as in no word or date."""
     value = value[:_LOOKED_AT]
-    runs = re.findall(r"[A-Za-z0-9]+", value)
+    runs = _compiled(r"[A-Za-z0-9]+").findall(value)
     longest = max(runs, key=len, default="")
     size = len(longest)
-    numbers = re.findall(r"\d+", longest)
+    numbers = _compiled(r"\d+").findall(longest)
     digits = sum(map(len, numbers))
     if digits == size or (len(value) >= 20 and _is_hex(value)):
         return len(value) >= 20
     if size >= 10 and digits > 1 and (digits * 6 >= size or len(numbers) > 1):
         return True
     if size >= 16:
-        vowels = len(re.findall("[aeiouAEIOU]", longest))
-        turns = len(re.findall(r"[a-z](?=[A-Z\d])|[A-Z](?=[a-z\d])|\d(?=[A-Za-z])", longest))
+        vowels = len(_compiled("[aeiouAEIOU]").findall(longest))
+        turns = len(_CHANGE_OF_CLASS.findall(longest))
         if vowels <= 0.3 * (size - digits) or turns + digits >= 0.4 * size:
             return len(set(longest)) > 5
     mixed = [run for run in runs if len(run) > 3 and not run.isdigit() and not run.isalpha()]
     return len(mixed) > 1 and len(value) >= 16
 
 
+_CHANGE_OF_CLASS = _compiled(r"[a-z](?=[A-Z\d])|[A-Z](?=[a-z\d])|\d(?=[A-Za-z])")
+
+
 def _is_mixed(value: str) -> bool:
-    """Letters with digits, or either with a symbol."""
+    """Whether a value has letters with digits, or either with a symbol."""
     value = value[:_LOOKED_AT]
-    has_digit = re.search(r"\d", value) is not None
-    has_letter = re.search(r"[^\W\d_]", value) is not None
-    has_symbol = re.search(r"[!@#$%^&*+=~?|]", value.rstrip("*!?")) is not None
+    has_digit = _has_digit(value)
+    has_letter = _compiled(r"[^\W\d_]").search(value) is not None
+    has_symbol = _compiled(r"[!@#$%^&*+=~?|]").search(value.rstrip("*!?")) is not None
     return (has_digit and has_letter) or (has_symbol and (has_digit or has_letter))
 
 
+_SCRAMBLED = _verbose(r"""
+    (?=[A-Za-z]{8,64}$)
+    (?: .*?[a-z][A-Z]{1,2}[a-z]{1,2}[A-Z] | .*?[a-z][A-Z].*?[a-z][A-Z]{2}
+      | .*?[A-Z]{2}[a-z].{0,9}[A-Z]{2} | .*?[a-z][A-Z]{2}[a-z] | [a-z]{1,3}[A-Z][a-z]{0,2}[A-Z]
+      | .*?[b-df-hj-np-tv-xzB-DF-HJ-NP-TV-XZ]{6} )
+""")
+
+
 def _is_scrambled(value: str) -> bool:
-    """Letters only, with capitals or consonants as no word has them."""
-    return 8 <= len(value) <= 64 and _grammar("scrambled").match(value) is not None
+    """Whether letters alone have capitals or consonants as no word has them."""
+    return 8 <= len(value) <= 64 and _SCRAMBLED.match(value) is not None
 
 
-def _is_void(value: str) -> bool:
+_HARMLESS = _verbose(r"""
+      [\W_]*$ | x{4,}$
+    | [<\[{][^<>{}\[\]]*[>\]}]$ | [<\[{]{2}                                          # <it>
+    | \$[{(] | \$(?:[a-z_]+|\d)(?:$|\[|->)                                          # ${IT}
+    | %\w+%$ | ![a-z]+$
+    | (?:[a-z_\- ]*[_\- ])?your[_\- ] | my[_-](?:secret|token|api|pass) | [a-z_\-]+_here$
+    | [a-z_$]+(?:(?:\.|::|->|\?\.)[a-z_$]+)+$ | [a-z_][a-z_.]*(?:\(|\[["'a-z\d])     # code
+    | (?:new|await)\s
+    | [a-z_]*(?:passwor[dt]|passwd|pwd|token|secret|_key|apikey)[a-z_]*$
+    | [a-z]:\\ | [a-z]{2,9}://[^@]*$                                                 # paths
+    | (?:~|\.{1,2})?(?:/[a-z_.\-][\w.\-]{0,30}){1,20}/?$
+    | [\w./\-]{1,200}\.(?:txt|jsonl?|ya?ml|env|py|[jt]sx?|md|pem|key|go|rs|toml|ini|cfg|sh|log
+        |html?|kdbx|tar|[gx]z|t[gx]z|bz2|zip|7z|bak|db|csv|tsv|pyc|sqlite3?|lock|pdf|png
+        |jpe?g)$
+    | \d{1,4}(?:-[a-z]{3,12}|ms|[smhdx]|min|sec|days?|tage|[kmg]b?|px|bit|fa)$       # amounts
+    | v?\d+(?:\.\d+)+$ | \d+%$
+    | mem_\d{8}_\d{6}_[0-9a-f]{4,12}$                                                # ids, times
+    | \d{4}[-/.]\d\d?[-/.]\d\d?(?:t\d\d:\d\d[\d:.,+\-z]{0,24})?$ | \d\d?[:.]\d\d?
+    | (?:aes|rsa|sha|md|[hrpe]s|ed|erc|bep|utf|base|oauth|ipv|http|tls|pkcs|rfc|iso|gpt|argon
+        |web|pbkdf|p|k|x|fido|ecdsa|scrypt)[-_ ]?\d{1,4}[a-z]{0,2}$                  # standards
+""")
+
+# Words that stand in place of a value.
+_NO_VALUE = frozenset("""
+    null none nil true false undefined unset empty required optional str string text bool
+    boolean number int integer float bytes any object hidden masked redacted placeholder
+    example changeme todo tbd n/a key bearer basic self this expired invalid wrong missing
+    incorrect falsch leer siehe see policy reset hash oauth jwt vault bcrypt env file prompt
+    yes no not the a an is und and or oder in on for von at""".split())
+
+# What a password may be, instead of what it is.
+_STATES = frozenset("""
+    wrong weak strong correct safe secure long short blank gone lost old new here there below
+    above unknown public private secret fine ok okay good bad simple easy hard same enough
+    unique due ready set on off it that up out back mine patience everything avoid valid
+    active done yours ours longer shorter stronger weaker better safer newer older easier
+    harder never another under over stored encrypted hashed updated changed rotated removed
+    deleted disabled enabled needed pending rejected accepted revoked forgotten broken stolen
+    leaked compromised protected random unchanged different identical mandatory confidential
+    visible invisible open taken given hidden written critical final essential essentially
+    equal alphanumeric numeric static dynamic generic automatic present absent consistent
+    daily weekly monthly yearly likely early only currently now generated sensitive blocked
+    cached derived strongly weakly read-only plaintext plain free full default later docs
+    bcrypt argon2 keyring bitte none tbd
+    richtig lang kurz neu alt geheim weg gleich bekannt schwach stark nötig pflicht da hier
+    leicht schwer sicher unsicher schlecht gut egal meins kennwort nein ja folgt unbekannt
+    erledigt keine keiner keins später fehlt läuft abgelaufen geändert gesetzt gelöscht
+    vergessen ungültig gültig erforderlich gespeichert hinterlegt verschlüsselt gesperrt
+    notwendig vertraulich standard klartext deaktiviert aktiviert zurückgesetzt ausstehend
+    wie wechselt immer stets""".split())
+
+
+def _is_harmless(value: str) -> bool:
     """Whether a value names, describes or stands for a secret without being one."""
     if len(value) > 256:
         return False
     low = value.lower()
-    inner = low.strip("()[]<>")
-    if low in _words("no value") or _grammar("void").match(low):
+    if low in _NO_VALUE or _HARMLESS.match(low):
         return True
-    return inner != low and (inner in _words("no value") or inner in _words("state"))
+    inner = low.strip("()[]<>")
+    return inner != low and (inner in _NO_VALUE or inner in _STATES)
 
 
 def _decoded(value: str) -> str:
-    """The text that *value* encodes in base64, "" where it is no base64 or no text."""
+    """Return the text that *value* encodes in base64; "" where it is no base64 or no text."""
     try:
         text = base64.b64decode(value + "=" * (-len(value) % 4)).decode()
     except ValueError:
@@ -1147,17 +1266,20 @@ def _is_sk_key(key: str, near: str) -> bool:
     return not is_words and tail.strip("xX") != ""
 
 
-def _is_sure_if_random(key: str, near: str) -> bool:
+def _is_varied_and_random(key: str, near: str) -> bool:
     return _is_varied(key, near) and _is_random(key[3:])
 
 
-def _is_whole_token(key: str, near: str) -> bool:
+def _is_whole_jwt(key: str, near: str) -> bool:
     """The pattern also takes the head alone, so that no text is read twice."""
     return "." in key and _is_varied(key, near)
 
 
+_PORT = _compiled(r"\d{1,5}(?![\w!$%^&*~+=@\-])")
+
+
 def _is_url_password(value: str, near: str) -> bool:
-    is_port = not value.isdigit() and _grammar("port").match(value)
+    is_port = not value.isdigit() and _PORT.match(value)
     is_stand_in = value.strip("*")[:1] in ("", "<", "$", "{")
     return not is_port and not is_stand_in
 
@@ -1166,33 +1288,35 @@ def _is_url_token(value: str, near: str) -> bool:
     return _is_url_password(value, near) and _is_random(value)
 
 
-def _is_no_void(value: str, near: str) -> bool:
-    return not _is_void(value)
+def _may_be_secret(value: str, near: str) -> bool:
+    return not _is_harmless(value)
 
 
-def _is_no_number(value: str, near: str) -> bool:
-    return not value.isdigit() and not _is_void(value)
+def _is_not_numeric(value: str, near: str) -> bool:
+    return not value.isdigit() and not _is_harmless(value)
 
 
-def _has_digit(value: str, near: str) -> bool:
-    return re.search(r"\d", value[:_LOOKED_AT]) is not None
-
-
-def _is_new_value(value: str, near: str) -> bool:
-    return not _is_void(value) and _is_mixed(value.rstrip("."))
+def _is_replacement(value: str, near: str) -> bool:
+    return not _is_harmless(value) and _is_mixed(value.rstrip("."))
 
 
 def _is_basic_login(value: str, near: str) -> bool:
     return ":" in _decoded(value.split()[-1])
 
 
+_SIGNING_IN = _verbose(r"""
+      log\s?in | sign\s?in | account | user | cred | connect | anmeld | zugang | benutzer
+    | verbind | 登[录陆] | 账[号户] | 帐号 | 用户名? | 连接
+""")
+
+
 def _is_login(value: str, near: str) -> bool:
     """After a user name and a slash or colon, where the text speaks of signing in."""
     is_named = re.search(r"\b(?:admin|root|guest|test|sa|elastic|postgres)\s?[/:]"
                          r"|[!#$%^&*@]\S{0,80}$", near)
-    return bool(is_named and not _is_void(value) and re.search("[A-Za-z]", value)
+    return bool(is_named and not _is_harmless(value) and re.search("[A-Za-z]", value)
                 and not re.search(r"@[\w\-]{1,80}\.", near)
-                and _grammar("signing in").search(near))
+                and _SIGNING_IN.search(near))
 
 
 def _rule(name: str, where: str, pattern: str, hides: str | tuple[str, ...],
@@ -1209,7 +1333,7 @@ REDACTION_RULES = (
     # Keys of services, by prefix.
     _rule("jwt", "key", r"eyJ[\w\-]{8,} (?: \.[\w\-+/=]{8,} ){0,2}",
           "got eyJ‹a20›.eyJ‹a20›.‹a30› back", "eyJ‹a20› is half of one", label="token",
-          accept=_is_whole_token),
+          accept=_is_whole_jwt),
     _rule("openai", "key", r"sk-[A-Za-z0-9_\-]{8,}",
           ("sk-‹a20›", "用sk-ant-api03-‹a40›登录", "sk-‹l8›"),
           ("sk-learn-contrib", "desk-report-for-quarter-three", "sk-xxxxxxxx"),
@@ -1217,7 +1341,7 @@ REDACTION_RULES = (
     _rule("stripe", "key", r"[srp]k_ (?: live | test ) _\w{10,}", "sk_live_‹a24›",
           accept=_is_varied),
     _rule("github", "key", r"gh[a-z]_[A-Za-z0-9]{20,}", ("ghp_‹a36›", "gho_‹a36›"),
-          "ghost_in_the_machine_of_the_year", accept=_is_sure_if_random),
+          "ghost_in_the_machine_of_the_year", accept=_is_varied_and_random),
     _rule("github fine-grained", "key", r"github_pat_\w{20,}", "github_pat_‹a40›",
           accept=_is_varied),
     _rule("gitlab", "key", r"gl[a-z]{2,10}-[\w\-]{16,}", "glpat-‹a20›", accept=_is_varied),
@@ -1230,11 +1354,11 @@ REDACTION_RULES = (
     _rule("sendgrid", "key", r"SG\.[\w\-.]{32,}", "SG.‹a22›.‹a40›", accept=_is_varied),
     _rule("alibaba", "key", r"LTAI[A-Za-z0-9]{12,24}", "LTAI‹a20›", accept=_is_varied),
     _rule("tencent", "key", r"AKID[A-Za-z0-9]{13,40}", "AKID‹a32›", accept=_is_varied),
-    _rule("feishu", "key", r"cli_[0-9a-f]{16}", "cli_‹h16›", accept=_is_sure_if_random),
+    _rule("feishu", "key", r"cli_[0-9a-f]{16}", "cli_‹h16›", accept=_is_varied_and_random),
     _rule("package registries", "key", r"npm_[A-Za-z0-9]{20,} | pypi-[\w\-]{20,}",
           ("npm_‹a36›", "pypi-‹a40›"), "npm_config_registry", accept=_is_varied),
     _rule("hugging face", "key", r"hf_[A-Za-z0-9]{20,}", "hf_‹a34›",
-          "hf_requiredCharacteristicTypesForDisplay", accept=_is_sure_if_random),
+          "hf_requiredCharacteristicTypesForDisplay", accept=_is_varied_and_random),
     _rule("telegram", "key", r"\d{8,10}:[A-Za-z0-9_\-]{34,36}", "‹d9›:‹a35›",
           accept=_is_varied),
     _rule("discord", "key", r"[MNO][\w\-]{23,27}\.[\w\-]{6}\.[\w\-]{27,}",
@@ -1257,7 +1381,7 @@ REDACTION_RULES = (
     _rule("artifactory", "key", r"AKCp[A-Za-z0-9]{40,}", "AKCp‹a60›", accept=_is_varied),
     _rule("square", "key", r"sq0[a-z]{3}-[\w\-]{20,}", "sq0atp-‹a22›", accept=_is_varied),
     _rule("shopify", "key", r"shp[a-z]{2}_[0-9a-fA-F]{32}", "shpat_‹h32›",
-          accept=_is_sure_if_random),
+          accept=_is_varied_and_random),
     _rule("hex after a prefix", "key",
           r"(?: sbp | sgp | bkua | rubygems | do[opr]_v1 )_[0-9a-f]{32,128}(?![A-Za-z0-9_])",
           ("sbp_‹h40›", "用 dop_v1_‹h64› 登录")),
@@ -1279,26 +1403,26 @@ REDACTION_RULES = (
           r"""(?: \s | ^ )(?: -u | --user )[ =]{0,3}[\"']?[^\s:\"'$]{1,64}:[\"']?
           (?P<value>[^\s\"']{3,})""",
           "curl -u ci:‹p› https://x.test", ("curl -u $USER:$TOKEN https://x.test",
-                                            "docker run -u 1000:1000 x"), accept=_is_no_number),
+                                            "docker run -u 1000:1000 x"), accept=_is_not_numeric),
     _rule("password option", "command", r"""
           (?: mysql | mariadb | sshpass | docker[ ]login | psexec | mongo | redis-cli | smbclient
             | htpasswd ) [^\n|;]{0,120}? \s-[paw]\s? [\"']? (?P<value>[^\s\"'\-<][^\s\"']{2,})""",
           ("mysql -h db1 -u root -p‹a10› shop", "redis-cli -a ‹p› ping"),
-          "mysql -h db1 -u root -p", accept=_is_no_void),
+          "mysql -h db1 -u root -p", accept=_may_be_secret),
     _rule("netrc", "command", r"login\s{1,9}\S{1,64}\s{1,9}password\s{1,9}(?P<value>\S{1,256})",
-          "machine h login bob password ‹p›", accept=_is_no_void),
+          "machine h login bob password ‹p›", accept=_may_be_secret),
     _rule("signed url", "command", r"[?&](?: sig | signature | code )=(?P<value>[\w%\-+/=.]{16,})",
           "https://h.test/f?sig=‹a40›", "https://h.test/f?sig=none-of-the-kind", label="token",
           accept=_has_digit),
     _rule("auth pair", "command",
           r"""auth\s?=\s?\([^\n\"',()]{0,9}[\"'][^\n\"']{1,60}[\"'],\s?[\"']
           (?P<value>[^\n\"']{3,99})""",
-          "requests.get(u, auth=('svc', '‹p›'))", accept=_is_no_void),
+          "requests.get(u, auth=('svc', '‹p›'))", accept=_may_be_secret),
     _rule("piped password", "command", r"""
           (?: echo | printf ) \s{1,9}[\"']?(?P<value>[^\s\"'$|]{3,99})[\"']?\s{0,9}\|
           [^\n|]{0,99}?(?: --password-stdin | sudo[ ]-s | passwd )""",
           "echo ‹p› | docker login -u ci --password-stdin", "echo done | tee log",
-          accept=_is_no_void),
+          accept=_may_be_secret),
     _rule("webhook", "command",
           r"hooks?(?: \.[\w.]{1,40}/services )?/(?: send\?key= )?(?P<value>[^\s\"'<>)`?]{16,})",
           "https://hooks.slack.com/services/T‹u8›/B‹u8›/‹a24›", "hooks/pre-commit runs ruff",
@@ -1327,19 +1451,19 @@ REDACTION_RULES = (
             | 换成 | 改成 | 改为 | 变成      # zh
             | → | -> )
           \s{0,3}[\"'`]?(?P<value>[^\s\"'`,，。；]{4,80})""",
-          "I changed the NAS password from ‹p› to ‹p›", accept=_is_new_value),
+          "I changed the NAS password from ‹p› to ‹p›", accept=_is_replacement),
 
     # Phrases.
     _rule("bold label", "phrase", r"""
-          \*\*[^*\n]{0,30}? ‹a word for it› [^*\n:：]{0,20}[:：]\*\*\s{0,4}
+          \*\*[^*\n]{0,30}? ‹label› [^*\n:：]{0,20}[:：]\*\*\s{0,4}
           (?P<value>(?=\S{0,80}[\d!\#$%&@])\S{4,256})""",
           ("**Password:** ‹p›", "**密码：** ‹p›"), "**Password:** must be long"),
     _rule("yaml block", "phrase", r"""
-          ‹a word for it› [\w.\-]{0,20}\s?:\s?[|>][+\-]?[ \t]{0,9}\n\s{1,20}
+          ‹label› [\w.\-]{0,20}\s?:\s?[|>][+\-]?[ \t]{0,9}\n\s{1,20}
           (?P<value>\S{6,256})""",
           ("password: >-\n  ‹p›", "token: |\n  ‹a20›"), "password: |\n"),
     _rule("label on a line of its own", "phrase", r"""
-          (?: ^ | \n ) ‹a word for it› [ \t]{0,9}\n{1,3}
+          (?: ^ | \n ) ‹label› [ \t]{0,9}\n{1,3}
           (?P<value>(?=\S{0,80}\d)(?=\S{0,80}[a-z])\S{6,256})(?=\s{0,9}(?: \n | $ ))""",
           "Passwort\n\n‹p›\n", "password\n\nreset\n"),
     _rule("name ends in pass", "phrase",
@@ -1376,414 +1500,9 @@ REDACTION_RULES = (
           "zip -r a.zip b2"),
 )
 
-# -- the grammar of labels, links and values ----------------------------------
-#
-# Verbose patterns, matched on the text in lower case. "link" rows stand between a label and its
-# value; each says how sure the text is that a value follows.
-
-_GRAMMAR = {
-    # A text with neither of these two has nothing to hide.
-    "hint": r"""
-        pass | pwd?\b | p/w | kennw | secret | token | key | code | pin | tan\b | otp | cvv
-      | cred | auth | bearer | basic | :// | schl(?:ü|ue)ss | geheim | losung | echo | printf
-      | log\s?in | sign\s?in | user | usr | admin | root | zugang | benutzer | konto | anmelde
-      | verbind | combination | phrase | mnemonic | identified | sid\b | dsn | cookie | session
-      | private | access | hook | sig | psk | pat\b | connect | openssl | sk- | \s-[pua]
-      | 密 | 口令 | 令牌 | \\u5 | 码 | 凭 | 钥 | 暗号 | 助记 | 登 | 账 | 帐 | 用户 | 连接
-      """,
-    "hint of a key": r"[A-Za-z0-9_\-+/=.]{16} | \$[0-9a-z]{1,8}\$",
-    "room for a key": r"[A-Za-z0-9_\-+/=.:]{11} | \$",
-
-    # The kind of the label is the empty group at its end: what begins with letters is found fast.
-    "label": r"""
-      (?:
-          pass(?:word|wort|phrase|code|key|wd) | pwd | mnemonic | identified[ ]by           # en
-        | (?:seed|recovery)[ ]phrase
-        | kennwort | geheimzahl | losungswort                                               # de
-        | (?:wlan|wifi|wi-fi|netzwerk)[ -]?(?:key|code|schl(?:ü|ue)ssel)
-        | mot[ ]de[ ]passe                                                                  # fr
-        | 密码 | 密碼 | 口令 | 暗号 | 通行码 | 助记词                                            # zh
-        | \\u5bc6\\u7801 | \\u53e3\\u4ee4                                                   # JSON
-      )(?P<password>)
-      | (?:
-          pin(?:-?code|码)? | tan | otp | cvv | combination
-        | (?:verification|security|access|auth|login|2fa|mfa|otp|sms|one-time|confirmation
-            |recovery|unlock|door|gate|alarm|backup|activation|pairing)[ _-]?code            # en
-        | (?:zugangs|sicherheits|bestätigungs|freischalt|entsperr|aktivierungs|tür|alarm
-            |einmal)-?code                                                                  # de
-        | (?:验证|校验|动态|短信|提取|解锁|激活|安全|访问|确认|取件|接入|门禁|恢复)码                  # zh
-      )(?P<code>)
-      | (?:
-          (?:api|access|secret|private|encryption|signing|master|license|auth|account|shared
-            |deploy|service|storage)[ _-]?key                                               # en
-        | (?:api|zugangs|zugriffs|lizenz)-?schl(?:ü|ue)ssel                                 # de
-        | (?:geheimer?|privater?)[ ]schl(?:ü|ue)ssel
-        | 密钥 | 秘钥 | 私钥 | 密匙 | 金鑰 | \\u5bc6\\u94a5                                     # zh
-      )(?P<api_key>)
-      | (?:
-          token | secrete? | credential | creds | authorization                             # en
-        | zugangsdaten | geheimnis                                                          # de
-        | 授权码 | 令牌 | 凭证 | 凭据                                                          # zh
-      )(?P<token>)
-      | (?:
-          pass | pw | psk | auth | pat | login | sid | dsn | cookie | session | private | access
-        | webhook | sig | signature | bearer | key                                          # en
-        | schl(?:ü|ue)ssel                                                                  # de
-      )(?P<weak>)
-      """,
-    # The rest of a compound name: token_count, apiKeyV2.
-    "tail": r"(?: [_.\-]? [A-Za-z0-9]{1,40} ){0,7}",
-
-    # Links. "assign" is a colon, an equals sign and what else programs write.
-    "assign": r"""
-      (?: (?P<close>\\{0,15}[\"']) | [*`]{1,9} )? \]?\)?\s?
-      (?: [(\[（][^()\[\]（）\n]{0,30}[)\]）] )?                     # password (staging):
-      (?:
-          \s{0,4}(?: :\s?&?[a-z]{2,9}\s?= | [:!=?|]?==?[>~]? | :=? | => | -> | \| )
-        | >(?=\S)                                                   # <password>x
-        | (?<=[\"'])\s?,\s?(?=[\\\"'])                              # "password", "x"
-        | \s?\((?=[\\\"'])                                          # password("x")
-        | \s{0,20}[{,]?\s{1,20}(?: value | default | wert | 值 )\s?[:=]
-      )
-      \s{0,40}
-      (?: (?: bearer | basic | token | bot | apikey | digest | ssws | negotiate )\s{1,9} )?
-      (?: \[\s{0,9}(?=\\{0,15}[\"']) )?
-      """,
-    # "says" is a copula or a verb of setting.
-    "says": r"""
-        s?\s{1,40}
-        (?: (?: now | still | currently | jetzt | nun | derzeit | aktuell )\s{1,9} )?
-        (?:
-            (?: (?: has[ ]been | was | is | been | got | wurde )\s{1,9} )?
-            (?: set | changed | reset | updated | rotated | switched | geändert | gesetzt )?\s?
-            (?: to | in | as | with | from | auf | zu | mit | von )
-          | (?: is | was | are | equals | reads | becomes | = | ist | lautet | war | hei(?:ß|ss)t
-              | bleibt | wurde | wird )
-            (?: \s{1,9}(?: now | still | again | jetzt | nun | wieder | aktuell ) )?
-        )
-        (?: \s?[:=] )?\s{1,9}
-      | (?: （[^（）\n]{1,20}） )?\s?
-        [已经现在就也暂先被都统一默认临时还我给]{0,6}
-        (?: 设置 | 修改 | 更改 | 变更 | 更新 | 重置 | 调整 | 重设 | [改设换变定用填] | 叫做? )?
-        (?: 的?是 | 成了? | [为到叫填用从由=] )
-        [\s:]{0,9}
-      | 's\s{1,9}
-      """,
-    # "filled": other words between label and link, as in "password for the wifi is".
-    "filled": r"""
-      (?:
-          s?\s{1,9}\(?
-          (?: for | of | to | on | in | from | at | my | our
-            | der | des | für | vom | von | zum | zur | im | am | beim | auf | zu )
-          \s[^\n.,;:!?=]{1,48}?
-          (?:
-              \s(?: is | was | has[ ]been | ist | lautet | war | hei(?:ß|ss)t | wurde )\s
-              (?: (?: now | still | changed | set | reset | updated | jetzt | nun )\s )?
-              (?: (?: to | auf | zu )\s )?
-            | \s?[:=]
-          )
-        | [^\n\"',，。;；!！?？:、]{1,14}?(?: [,，]\s?(?: 现在 | 目前 | 新的? | 当前 )? )?
-          (?: 是 | 为 | 成了? | : )[\u4e00-\u9fff]{0,4}
-      )
-      \s{0,9}
-      """,
-    # "beside": nothing but a blank; after Chinese not even that.
-    "beside": r"""
-        (?: [ \t]{1,4} | [ \t]{0,4}\r?\n[ \t]{0,8} )(?: (?: bearer | basic )\s )?
-      | (?<=[\u4e00-\u9fff])
-      """,
-    # Whose it is, up to six words, and then a colon or a copula: "Passwort von Anna: X".
-    "whose": r"""
-      (?: s | 's )?[ \t]{1,3}
-      (?P<who>
-        (?P<prep>
-          (?: for | of | on | in | at | to | from | my | our                               # en
-            | der | des | für | von | vom | zu | zum | zur | im | am | auf | beim?          # de
-            | (?:m|d)eine[rs] | unsere[rs]
-            | de | du | pour )\s | d'                                                       # fr
-        )?
-        (?! (?: is | was | are | has | must | should | as | with | now | and | or | not
-              | ist | war | wurde | lautet | wird | muss | bleibt | hei(?:ß|ss)t | und | oder
-              | nicht )\s )
-        [^\s:=,;!?\"|/\x00]{1,24}(?: [ \t][^\s:=,;!?\"|/\x00]{1,24} ){0,5}?
-      )
-      (?:
-          [ \t]{0,2}(?P<colon>[:=])(?: \s{1,4} | (?![\s/\d=]) )
-        | \s(?: is | was | ist | lautet | war | hei(?:ß|ss)t )(?: \s(?: now | jetzt | nun ) )?\s?
-          (?: :\s? | \s )
-      )
-      """,
-    # What makes of the words in between no name but a statement about passwords.
-    "about passwords": r"""
-      .*(?: chang | set | updat | rotat | switch | forgot | ing\b(?<!staging) | polic | manage
-          | field | rule | hint | tips?\b | check | test\b | prompt | help | type | requir
-          | status | storage | length | strength | login | auth | encrypt | entry | owner
-          | protect | input | form\b | hash | count | limit | expir | usage | error | fail
-          | note | info | page | box | dialog | valid | format | option | is\b | are\b | was\b
-          | must
-          | ge(?:ändert|setzt) | ändern | vergess | polit | feld | regel | hinweis | hilf
-          | speich | länge | stärke | verschl | prüf | eingab | schutz | ablauf | fehl | notiz
-          | seite | ist\b | sind\b | wird | muss | en$
-          | oubli )
-      """,
-    "told of someone": r"""
-      .*\b(?: changed | set | updated | rotated | switched | reset | will | sent | is | are | was
-            | must | plain\w{0,20} | config | german | english | french
-            | geändert | gesetzt | liegt | steht | läuft | muss | wird | sind | ist | klartext
-            | deutsch | englisch )\b
-      """,
-    "no password between": r"""
-        count | length | policy | limit | budget | usage | expir | number | size | rule | manager
-      | 长度 | 时间 | 有效期 | 次数 | 数量 | 日期 | 版本 | 强度 | 位数 | 策略 | 规则 | 用量 | 上限 | 预算 | 错误
-      | 消耗
-      """,
-    "german copula": r"\b(?: ist | lautet | war | hei(?:ß|ss)t | bleibt | wurde | wird )\b",
-
-    # The other order: value, link, label.
-    "backward link": r"""
-        \s(?: as | is | als | ist | = )\s | 作为 | 当作? | 做 | 设为 | 设成 | 就?是 | →
-      | [\"']\s?[!=]==?\s?
-      """,
-    "value before": r"""
-        [\"'](?P<quoted>[^\"'\n\x00]{3,99})[\"'](?: \s?[!=]==?\s? )?$
-      | (?P<bare>[^\s\"'`,:()\x00，。；：\u3001-\u9fff]{5,99})[\"'`]?\s?$
-      """,
-    "words before the label": r"(?: [\u4e00-\u9fff]{0,8} | (?: [a-z0-9_.\-]{1,20}[ -]? ){0,4} )$",
-
-    # Values.
-    "quote": r"\\{0,15}[\"'`] | \*\*",
-    "quote or line end": r"(?<!\\)\\{0,15}[\"'`] | \*\* | \n",
-    "line": r"[^\n]*",
-    "bare": r"""
-      (?: [^\s\"'`<，。；、！？（）】》\u4e00-\u9fff\x00\\,;&]
-        | <(?!/)
-        | \\(?!\\{0,9}[nr\"'])
-        | [\"'`](?![\s,;:)\]}>.]|$)
-        | [,;&](?! \s | $ | [\"'}\]] | [\w.\-]{1,40}\s?[:=] )
-      ){1,4096}
-      """,
-    "scalar": r"[^\s\"'\[\]{},()\x00]{0,999}",
-    "groups": r"""
-        (?: [a-z0-9]{4}[ -] ){3,7}[a-z0-9]{4}(?![\w-])                # abcd-efgh-…
-      | [a-z]{3,9}(?: [ ][a-z]{3,9} ){11,23}(?![\w-])                 # a seed phrase
-      """,
-    "chinese value": r"""
-        [\u4e00-\u9fff]{2,12}(?=[\s，。；！,;.]|$)
-      | [\u4e00-\u9fff]{2,12}(?=[A-Za-z_]{0,20}\d)[\w!@\#$%&*]{2,24}(?=[\s，。；！,;.]|$)
-      """,
-    "phrase": r"""
-      (?: s?\s?(?P<colon>[:=]|->) | \s{1,9}(?: is | was | are | ist | lautet | war
-        | hei(?:ß|ss)t )\s?:? )
-      \s{1,4}
-      (?P<value>[^\W\d_]{2,15}(?: [ ][^\W\d_]{2,15} ){2,24})
-      [.!]?(?: \s{0,3}(?=\n) | \s{0,9}$ | (?<=[.!])\s )
-      """,
-    "void": r"""
-        [\W_]*$ | x{4,}$
-      | [<\[{][^<>{}\[\]]*[>\]}]$ | [<\[{]{2}                                          # <it>
-      | \$[{(] | \$(?:[a-z_]+|\d)(?:$|\[|->)                                          # ${IT}
-      | %\w+%$ | ![a-z]+$
-      | (?:[a-z_\- ]*[_\- ])?your[_\- ] | my[_-](?:secret|token|api|pass) | [a-z_\-]+_here$
-      | [a-z_$]+(?:(?:\.|::|->|\?\.)[a-z_$]+)+$ | [a-z_][a-z_.]*(?:\(|\[["'a-z\d])     # code
-      | (?:new|await)\s
-      | [a-z_]*(?:passwor[dt]|passwd|pwd|token|secret|_key|apikey)[a-z_]*$
-      | [a-z]:\\ | [a-z]{2,9}://[^@]*$                                                 # paths
-      | (?:~|\.{1,2})?(?:/[a-z_.\-][\w.\-]{0,30}){1,20}/?$
-      | [\w./\-]{1,200}\.(?:txt|jsonl?|ya?ml|env|py|[jt]sx?|md|pem|key|go|rs|toml|ini|cfg|sh|log
-          |html?|kdbx|tar|[gx]z|t[gx]z|bz2|zip|7z|bak|db|csv|tsv|pyc|sqlite3?|lock|pdf|png
-          |jpe?g)$
-      | \d{1,4}(?:-[a-z]{3,12}|ms|[smhdx]|min|sec|days?|tage|[kmg]b?|px|bit|fa)$       # amounts
-      | v?\d+(?:\.\d+)+$ | \d+%$
-      | mem_\d{8}_\d{6}_[0-9a-f]{4,12}$                                                # ids, times
-      | \d{4}[-/.]\d\d?[-/.]\d\d?(?:t\d\d:\d\d[\d:.,+\-z]{0,24})?$ | \d\d?[:.]\d\d?
-      | (?:aes|rsa|sha|md|[hrpe]s|ed|erc|bep|utf|base|oauth|ipv|http|tls|pkcs|rfc|iso|gpt|argon
-          |web|pbkdf|p|k|x|fido|ecdsa|scrypt)[-_ ]?\d{1,4}[a-z]{0,2}$                  # standards
-      """,
-    "words of a form": r"enter | please | required | must | should | invalid | your | \bthe\b"
-                       r" | \bis\b | \bnot\b | passw | key",
-    "prose follows": r"[ \t]{1,9}[\w(] | [ \t]{0,9}[\u4e00-\u9fff]",
-    "clause ends": r"[ \t]{0,4}(?: $ | [\r\n,.;!?，。；！？)）] )",
-    "clause starts": r"(?: ^ | [\n,;:，；：] )[ \t]{0,8}$",
-    # What is said of a password in prose: participles and adjectives; German ones, which a noun's
-    # capital letter tells apart; nouns and adverbs that make a compound or end a sentence.
-    "adjective": r".{0,40}[aeiou].{0,40}(?:ed|ing)$ | .{0,40}(?:[ai]ble|ory|ive|ful|less|ous)$",
-    "german adjective": r".{0,40}(?:ig|lich|bar|isch|los|t|en)$",
-    "noun": r"""
-      .{0,40}(?: [aeiou].{0,40}(?:ing|ed) | ion | ment | ness | ity | ance | ence | ship | able
-        | (?:[aeiou]l|[bcentsu])ly )$
-      """,
-    "scrambled": r"""
-      (?=[A-Za-z]{8,64}$)
-      (?: .*?[a-z][A-Z]{1,2}[a-z]{1,2}[A-Z] | .*?[a-z][A-Z].*?[a-z][A-Z]{2}
-        | .*?[A-Z]{2}[a-z].{0,9}[A-Z]{2} | .*?[a-z][A-Z]{2}[a-z] | [a-z]{1,3}[A-Z][a-z]{0,2}[A-Z]
-        | .*?[b-df-hj-np-tv-xzB-DF-HJ-NP-TV-XZ]{6} )
-      """,
-    "port": r"\d{1,5}(?![\w!$%^&*~+=@\-])",
-    "signing in": r"""
-        log\s?in | sign\s?in | account | user | cred | connect | anmeld | zugang | benutzer
-      | verbind | 登[录陆] | 账[号户] | 帐号 | 用户名? | 连接
-      """,
-    "account": r"""
-      \b(?:
-          (?: log-?in | sign-?in | creds | credentials? | account | zugang | zugangsdaten
-            | anmeldung | anmeldedaten | konto )(?: \s?[:=] )?\s{1,3}(?: is\s | ist\s )?
-        | (?: user | username | usr | login | benutzer )(?: \s?[:=] )?\s
-      )
-      (?P<name>[\w.@\-]{2,40})
-      (?: \s/\s | [,;]?\s(?: pass | pw | pwd | passw )(?: \s?[:=] )?\s )
-      (?P<value>[^\s\"'`,;|/\x00]{3,64})
-      """,
-
-    # Strays, and what is no stray.
-    "prefixed": r"""
-      ([A-Za-z][A-Za-z0-9]{0,11}(?: [_-][A-Za-z0-9]{1,8} ){0,2}) [_-] ([A-Za-z0-9]{16,}[\w-]*)$
-      """,
-    "names a hash": r"""
-      (?: commit | sha\d* | hash | digest | checksum | rev(?:ision)? | uuid | guid | md5 | etag
-        | id | integrity | base64 | public[ _-]?key | ssh-\w{3,9} | (?<!\w)//\S{0,80}
-        | base64,\S{0,80}
-        # what has a generated name: a model, an image, a run
-        | model+ | image | pod | run | session | thread | job | task | trace | span | container
-        | node | slack | wheel | package )
-      \W{0,4}(?: is | was | ist | [是为=] )?\W{0,3}$
-      """,
-    "id of a session": r"""
-        session(?: [_.\- ]?id )?\W{0,3}[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}
-      | ^mem_\d{8}_\d{6}_[0-9a-f]{4,12}$
-      """,
-    "private key": r"""
-        -----BEGIN[ ][A-Z0-9 ]{0,40}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----
-      | Private-Lines:[ ]\d{1,4}
-      """,
-    "piece of a private key": r"""
-      (?: [\s\"'+,>|\#*;] | \\+[nrt\"'] ){0,99}?
-      (?: (?P<end>-----END[A-Z0-9 ]{0,60}-----)
-        | -----BEGIN[A-Z0-9 ]{0,60}-----
-        | [A-Z][A-Za-z]{2,12}-[A-Za-z]{2,12}:[ ][^\n\\\r]{0,200}
-        | [A-Za-z0-9+/=]{16,}
-        | [A-Za-z0-9+/=]{1,15}(?=(?: [\s\"'+,>|\#*;] | \\+[nrt\"'] ){0,8}
-                                (?: -----END | [A-Za-z0-9+/=]{16} ))
-      )
-      """,
-    "more of a private key": r"(?: [\s\"'+,>|\#*;] | \\+[nrt\"'] ){0,20}[A-Za-z0-9+/=]{40}",
-    "personal number": r"""
-      (?<![A-Za-z0-9])
-      (?: (?P<id_number>[1-9]\d{16}[\dXx])
-        | (?P<phone>(?:(?:\+|00)86[ \-]?)?1[3-9]\d(?:[ \-]?\d{4}){2}
-            | \+\d{1,3}(?:[ \-]?\d{2,5}){2,4} | 0\d{2,3}-\d{7,8})
-        | (?P<bank_card>\d(?:[ \-]?\d){12,18})
-      )
-      (?![A-Za-z0-9]|-\d)
-      """,
-    "placeholder": r"\[已脱敏:[a-z0-9_]{1,30}\]",
-}
-
-_WORDS = {
-    # Of a compound behind a label: token_count is no token. And before it: primary_key.
-    "tail": """
-        count counts limit budget usage use used hash hashed digest len length policy type types
-        name names expiry expires expiration ttl url uri urls endpoint path file dir field fields
-        norm rotation age days regex pattern format protected based less verify check bits status
-        weight metadata address addr""",
-    "head": """
-        public primary foreign sort partition cache hot short row idempotency max min num total
-        eos bos pad unk sep cls mask""",
-    # In place of a value.
-    "no value": """
-        null none nil true false undefined unset empty required optional str string text bool
-        boolean number int integer float bytes any object hidden masked redacted placeholder
-        example changeme todo tbd n/a key bearer basic self this expired invalid wrong missing
-        incorrect falsch leer siehe see policy reset hash oauth jwt vault bcrypt env file prompt
-        yes no not the a an is und and or oder in on for von at""",
-    # What a password may be, instead of what it is.
-    "state": """
-        wrong weak strong correct safe secure long short blank gone lost old new here there below
-        above unknown public private secret fine ok okay good bad simple easy hard same enough
-        unique due ready set on off it that up out back mine patience everything avoid valid
-        active done yours ours longer shorter stronger weaker better safer newer older easier
-        harder never another under over stored encrypted hashed updated changed rotated removed
-        deleted disabled enabled needed pending rejected accepted revoked forgotten broken stolen
-        leaked compromised protected random unchanged different identical mandatory confidential
-        visible invisible open taken given hidden written critical final essential essentially
-        equal alphanumeric numeric static dynamic generic automatic present absent consistent
-        daily weekly monthly yearly likely early only currently now generated sensitive blocked
-        cached derived strongly weakly read-only plaintext plain free full default later docs
-        bcrypt argon2 keyring bitte none tbd
-        richtig lang kurz neu alt geheim weg gleich bekannt schwach stark nötig pflicht da hier
-        leicht schwer sicher unsicher schlecht gut egal meins kennwort nein ja folgt unbekannt
-        erledigt keine keiner keins später fehlt läuft abgelaufen geändert gesetzt gelöscht
-        vergessen ungültig gültig erforderlich gespeichert hinterlegt verschlüsselt gesperrt
-        notwendig vertraulich standard klartext deaktiviert aktiviert zurückgesetzt ausstehend
-        wie wechselt immer stets""",
-    # "password reset", "token bucket": the label is half of a compound.
-    "compound": """
-        file files command commands entry database db binary utility tool line lines root reset
-        resets policy manager managers field fields prompt prompts rotation hash hashes strength
-        length change changes box dialog page form input inputs hint recovery rule rules check
-        checks store safe vault generator expiry expiration authentication auth login logins
-        screen step error errors attempt attempts list lists history cracker cracking guessing
-        reuse sharing protection requirement requirements format type types value values name
-        names id count counts limit limits budget usage bucket ring economy stream cost costs
-        price prices refresh exchange endpoint server service scheme stores storage key keys
-        access santa sauce ingredient weapon agent agents services society admirer life
-        meeting meetings door ballot scanning scanner leak leaks management handling today
-        tomorrow yesterday again twice back away anymore either too here there now then once also
-        soon please only alone together online vergessen ändern zurücksetzen eingeben falsch
-        setzen speichern prüfen merken verloren geändert abgelaufen teilen per mail""",
-    # Words that start a sentence about passwords, not a value.
-    "function": """
-        return raise throw break continue is was are be been has have must should may can will
-        not no never the a an of to in on at by for with from as and or but if then when than
-        that this these those it its you your my our we they please choose see ask use every each
-        some any one all none here there very too still only also more less enough long short
-        words characters letters minimum contain contains ist war sind wird wurde werden worden
-        geworden hat haben muss müssen soll sollte darf kann nicht nie kein keine der die das den
-        dem des ein eine einen und oder aber wenn dann als dass dies diese es sie er wir ihr ich
-        man bitte siehe nur auch noch schon sehr zu im am an auf aus bei mit nach von vom für über
-        unter vor hier dort jeder jede alle wörter zeichen buchstaben mindestens""",
-    "table head": """
-        user users username name names login host account service server email mail system site
-        device url who benutzer benutzername konto dienst gerät wer
-        用户 用户名 账号 名称 姓名 主机 系统 服务""",
-    "page": """
-        page form screen button flow logout signup register view dialog endpoint route handler
-        menu test tests error errors seite maske""",
-    # Prefixes of ids, and of keys.
-    "id": """
-        id uuid req msg call run file chatcmpl toolu thread asst session sess user cus evt pi ch
-        in sub price trace span img image sha sha1 sha256 sha512 md5 commit build mem doc org proj
-        vs batch resp rs fc conv job task node pod container blob git rev asset chunk page v item
-        order tx txn acct cert hash etag cache layer workflow wf event ev snap vol ami i sg
-        subnet wecom slack""",
-    "keyish": "sk rk pk key tok token pat secret api auth live test prod access cred pw sa",
-}
-_CHINESE = re.compile("[\u4e00-\u9fff]")
-_SHORT_LABELS = ("pass", "pw", "psk")
-# Labels of several things at once, or of none: a colon after them introduces a sentence.
-_COLLECTIVE_LABELS = ("pass", "credential", "creds", "authorization", "zugangsdaten",
-                      "geheimnis", "凭证", "凭据")
-# Characters of a Chinese clause that says something of a password; of one with digits in it.
-_CLAUSE = frozenset("请不必的了是在须需未已忘错重填输找改过默认位无用于和与或有太为后前会被同我你他字数什么空见否随")
-_REQUEST = frozenset("请不必须未忘错重见看问第至少于默位长")
-_A_WORD_FOR_IT = r"(?:passwor[dt]|kennwort|passphrase|密码|口令|密钥|token|secret|api[ _-]?key)"
-# Marks that show nothing (soft hyphen, zero width, direction): left out before any match.
-_UNSEEN = re.compile("[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
-_PERSONAL = ("id_number", "bank_card", "phone")
-
-
-@functools.cache
-def _grammar(name: str) -> re.Pattern[str]:
-    return re.compile(_GRAMMAR[name], re.VERBOSE)
-
-
-@functools.cache
-def _words(name: str) -> frozenset[str]:
-    return frozenset(_WORDS[name].split())
-
-
 # -- one text -----------------------------------------------------------------
 
-class _Folds(dict):
+class _FoldedCharacters(dict):
     """Full-width and other variants to plain ones; marks that end a Chinese clause stay."""
 
     def __missing__(self, code: int) -> str:
@@ -1792,30 +1511,9 @@ class _Folds(dict):
         return self[code]
 
 
-_FOLDS = _Folds({ord(c): '"' for c in "“”„‟「」『』«»＂"} | {ord(c): "'" for c in "‘’‚‛"})
-
-
-def _folded(text: str) -> str:
-    return text if text.isascii() else text.translate(_FOLDS)
-
-
-class _Label(NamedTuple):
-    """A word for a secret: where it stands, its kind, and the tail of its compound."""
-    start: int
-    end: int
-    word: str
-    kind: str
-
-    @property
-    def is_chinese(self) -> bool:
-        return not self.word[-1].isascii()
-
-    @property
-    def shown(self) -> str:
-        """The label of the placeholder."""
-        if self.word in _SHORT_LABELS:
-            return "password"
-        return "api_key" if self.kind == "weak" else self.kind
+_FOLDED = _FoldedCharacters({ord(c): '"' for c in "“”„‟「」『』«»＂"}
+                            | {ord(c): "'" for c in "‘’‚‛"})
+_MARK = _verbose(r"""\[已脱敏:[a-z0-9_]{1,30}\]""")
 
 
 class _Value(NamedTuple):
@@ -1823,120 +1521,99 @@ class _Value(NamedTuple):
     start: int
     end: int
     text: str
-    quoted: bool
+    is_quoted: bool
 
 
-class _Page:
+class _Document:
     """A text in the three forms that patterns read, all of one length.
 
-    `raw` is as it came, `plain` without full-width signs, `low` in lower case. What is hidden is
-    NUL, which no pattern takes for a value.
+    `raw` is as it came, `folded` without full-width signs, `lower` that in lower case. What is
+    hidden is NUL, which no pattern takes for a value.
     """
 
-    def __init__(self, raw: str, plain: str, low: str) -> None:
-        self.raw, self.plain, self.low = raw, plain, low
-        self._run = (0, 0)                        # the last run of `bare`
+    def __init__(self, raw: str, folded: str, lower: str) -> None:
+        self.raw = raw
+        self.folded = folded
+        self.lower = lower
+        self._last_bare = (0, 0)                  # the last run of `bare_end`
         self._unclosed: dict[str, int] = {}       # quote -> up to here nothing closes it
 
     @classmethod
-    def of(cls, text: str) -> _Page:
+    def of(cls, text: str) -> _Document:
         if "[已脱敏:" in text:
-            text = _grammar("placeholder").sub(lambda found: "\0" * len(found[0]), text)
-        plain = _folded(text)
-        low = plain.lower()
-        if len(low) != len(plain):                # a few capitals grow when lowered (U+0130)
-            low = "".join(c.lower() if len(c.lower()) == 1 else c for c in plain)
-        return cls(text, plain, low)
+            text = _MARK.sub(lambda found: "\0" * len(found[0]), text)
+        folded = text if text.isascii() else text.translate(_FOLDED)
+        lower = folded.lower()
+        if len(lower) != len(folded):             # a few capitals grow when lowered (U+0130)
+            lower = "".join(c.lower() if len(c.lower()) == 1 else c for c in folded)
+        return cls(text, folded, lower)
 
-    def masked(self, spans: list[_Span]) -> _Page:
-        return _Page(*(_masked(text, spans) for text in (self.raw, self.plain, self.low)))
+    def without(self, spans: list[_Span]) -> _Document:
+        """Return the document with these spans hidden."""
+        forms = self.raw, self.folded, self.lower
+        return _Document(*(_replaced(form, _merged(spans), _nuls) for form in forms))
+
+    def value(self, start: int, end: int, *, is_quoted: bool = False) -> _Value:
+        return _Value(start, end, self.folded[start:end], is_quoted)
 
     def bare_end(self, at: int) -> int:
-        """Where the unquoted value that begins at *at* ends; *at* where there is none."""
-        start, end = self._run
+        """Return where the unquoted value that begins at *at* ends; *at* where there is none."""
+        start, end = self._last_bare
         if not start <= at < end:
-            found = _grammar("bare").match(self.plain, at)
-            start, end = self._run = (at, found.end() if found else at)
+            found = _BARE_VALUE.match(self.folded, at)
+            start, end = self._last_bare = (at, found.end() if found else at)
         return max(at, end)
 
-    def value(self, at: int, label: _Label, link: str) -> _Value:
-        """Read the value that begins at *at*, without its quotes."""
-        quote = _grammar("quote").match(self.plain, at)
-        if quote:
-            end = self._closing(quote)
-            if end is not None:
-                return self._part(quote.end(), end, quoted=True)
-            if link == "assign" and quote[0] != "**":      # cut off before its closing quote
-                return self._part(quote.end(), _grammar("line").match(
-                    self.plain, quote.end()).end(), quoted=False)
-        is_clear = link in ("assign", "says")
-        if is_clear and label.kind != "weak":
-            groups = _grammar("groups").match(self.plain, at)
-            if groups:
-                return self._part(at, groups.end(), quoted=True)
-        end = self.bare_end(at)
-        if end > at:
-            return self._part(at, self._trimmed(at, end), quoted=False)
-        if is_clear and label.kind == "password":
-            end = self._chinese_end(at)
-        return self._part(at, end, quoted=False)
-
-    def _part(self, start: int, end: int, *, quoted: bool) -> _Value:
-        return _Value(start, end, self.plain[start:end], quoted)
-
-    def _chinese_end(self, at: int) -> int:
-        found = _grammar("chinese value").match(self.plain, at)
-        if not found:
-            return at
-        if re.search(r"\d", found[0]):
-            return at if _REQUEST.intersection(found[0]) else found.end()
-        return at if _CLAUSE.intersection(found[0]) or found[0] in _words("state") else found.end()
-
-    def _trimmed(self, at: int, end: int) -> int:
-        """Leave out the marks that end a sentence, and brackets that were opened before."""
-        for _ in range(8):
-            while end > at and self.plain[end - 1] in ".:":
-                end -= 1
-            if not self._closes_outer(at, end):
-                break
-            end -= 1
-        return end
-
-    def _closes_outer(self, at: int, end: int) -> bool:
-        """Whether the bracket before *end* closes one that was opened before *at*."""
-        last = self.plain[end - 1:end] if end > at else ""
-        opener = {")": "(", "]": "[", "}": "{"}.get(last)
-        if opener is None or end - at > 2000:
-            return False
-        value, before = self.plain[at:end], self.plain[max(0, at - 200):at]
-        return (value.count(last) > value.count(opener)
-                and before.count(opener) > before.count(last))
-
-    def _closing(self, quote: re.Match[str]) -> int | None:
-        """Where the value opened by *quote* ends, None if its line ends first."""
-        if quote.end() < self._unclosed.get(quote[0], 0):
+    def closing_quote(self, quote: re.Match[str]) -> int | None:
+        """Return where the value opened by *quote* ends, None if its line ends first."""
+        opening = quote[0]
+        if quote.end() < self._unclosed.get(opening, 0):
             return None
-        depth, mark = len(quote[0]) - 1, quote[0][-1]
-        for found in _grammar("quote or line end").finditer(self.plain, quote.end()):
+        slashes = len(opening) - 1
+        for found in _QUOTE_OR_LINE_END.finditer(self.folded, quote.end()):
             if found[0] == "\n":
-                self._unclosed[quote[0]] = found.end()
+                self._unclosed[opening] = found.end()
                 return None
-            if found[0] == "**" == quote[0]:
+            if found[0] == "**" == opening:
                 return found.start()
-            if found[0] != "**" and found[0][-1] == mark and _closes(len(found[0]) - 1, depth):
-                return max(found.start(), found.end() - 1 - depth)
-        self._unclosed[quote[0]] = len(self.plain)
+            if found[0] != "**" and found[0][-1] == opening[-1] and (
+                    _is_closing(len(found[0]) - 1, slashes)):
+                return max(found.start(), found.end() - 1 - slashes)
+        self._unclosed[opening] = len(self.folded)
         return None
 
 
-def _closes(slashes: int, depth: int) -> bool:
-    """Each level of JSON inside JSON takes one backslash off the quote and halves the others."""
-    while depth > 0 and slashes % 2:
-        slashes, depth = slashes // 2, depth // 2
+def _nuls(span: _Span) -> str:
+    return "\0" * (span.end - span.start)
+
+
+def _is_closing(slashes: int, opening: int) -> bool:
+    """Whether a quote behind *slashes* backslashes closes one behind *opening*.
+
+    Each level of JSON inside JSON takes one backslash off the quote and halves the others.
+    """
+    while opening > 0 and slashes % 2:
+        slashes //= 2
+        opening //= 2
     return slashes % 2 == 0
 
 
+_QUOTE = _verbose(r"""\\{0,15}[\"'`] | \*\*""")
+_QUOTE_OR_LINE_END = _verbose(r"""(?<!\\)\\{0,15}[\"'`] | \*\* | \n""")
+_BARE_VALUE = _verbose(r"""
+    (?: [^\s\"'`<，。；、！？（）】》\u4e00-\u9fff\x00\\,;&]
+      | <(?!/)
+      | \\(?!\\{0,9}[nr\"'])
+      | [\"'`](?![\s,;:)\]}>.]|$)
+      | [,;&](?! \s | $ | [\"'}\]] | [\w.\-]{1,40}\s?[:=] )
+    ){1,4096}
+""")
+
 # -- rules, applied -----------------------------------------------------------
+
+# A word for a secret, in a rule's pattern.
+_ANY_LABEL = r"(?:passwor[dt]|kennwort|passphrase|密码|口令|密钥|token|secret|api[ _-]?key)"
+
 
 @functools.cache
 def _rules_at(where: str) -> tuple[re.Pattern[str], dict[str, RedactionRule]]:
@@ -1948,105 +1625,217 @@ def _rules_at(where: str) -> tuple[re.Pattern[str], dict[str, RedactionRule]]:
     rules = {f"r{n}": rule for n, rule in enumerate(REDACTION_RULES) if rule.where == where}
     parts = []
     for name, rule in rules.items():
-        pattern = rule.pattern.replace("‹a word for it›", _A_WORD_FOR_IT)
+        pattern = rule.pattern.replace("‹label›", _ANY_LABEL)
         pattern = pattern.replace("(?P<value>", f"(?P<{name}v>")
         parts.append(f"(?:{pattern}\n)(?P<{name}>)")
-    flags = re.VERBOSE
     whole = "\n|".join(parts)
     if where == "key":
-        whole, flags = rf"(?<![A-Za-z0-9_])(?:{whole})", flags | re.ASCII
-    return re.compile(whole, flags), rules
+        return re.compile(rf"(?<![A-Za-z0-9_])(?:{whole})", re.VERBOSE | re.ASCII), rules
+    return re.compile(whole, re.VERBOSE), rules
 
 
-def _by_rules(page: _Page, where: str) -> Iterator[_Span]:
-    text = {"key": page.raw, "address": page.plain}.get(where, page.low)
+def _find_by_rules(document: _Document, where: str) -> Iterator[_Span]:
+    text = {"key": document.raw, "address": document.folded}.get(where, document.lower)
     pattern, rules = _rules_at(where)
     for found in pattern.finditer(text):
         name = next(name for name in rules if found[name] is not None)
+        rule = rules[name]
         has_value = f"{name}v" in pattern.groupindex
         start, end = found.span(f"{name}v" if has_value else 0)
         is_option = where in ("command", "sign-in")
         if is_option:
             while end > start and text[end - 1] == "\\":      # it escapes the quote behind
                 end -= 1
-        value = page.plain[start:end]
+        value = document.folded[start:end]
         near = text[max(0, found.start() - 40):end]
-        rule = rules[name]
-        if value and "\0" not in value and (rule.accept is None or rule.accept(value, near)):
-            yield _Span(start, end - (is_option and value.endswith(".")), rule.label)
+        if not value or "\0" in value or not (rule.accept is None or rule.accept(value, near)):
+            continue
+        if is_option and value.endswith("."):
+            end -= 1
+        yield _Span(start, end, rule.label)
 
 
-def _private_keys(page: _Page) -> Iterator[_Span]:
-    """Private keys, whole or cut: from BEGIN as far as what follows looks like a key's body."""
+_KEY_BEGINS = _verbose(r"""
+      -----BEGIN[ ][A-Z0-9 ]{0,40}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----
+    | Private-Lines:[ ]\d{1,4}
+""")
+_KEY_PIECE = _verbose(r"""
+    (?: [\s\"'+,>|\#*;] | \\+[nrt\"'] ){0,99}?
+    (?: (?P<end>-----END[A-Z0-9 ]{0,60}-----)
+      | -----BEGIN[A-Z0-9 ]{0,60}-----
+      | [A-Z][A-Za-z]{2,12}-[A-Za-z]{2,12}:[ ][^\n\\\r]{0,200}
+      | [A-Za-z0-9+/=]{16,}
+      | [A-Za-z0-9+/=]{1,15}(?=(?: [\s\"'+,>|\#*;] | \\+[nrt\"'] ){0,8}
+                              (?: -----END | [A-Za-z0-9+/=]{16} ))
+    )
+""")
+_KEY_GOES_ON = _verbose(r"""(?: [\s\"'+,>|\#*;] | \\+[nrt\"'] ){0,20}[A-Za-z0-9+/=]{40}""")
+
+
+def _find_private_keys(document: _Document) -> Iterator[_Span]:
+    """Find private keys, whole or cut: from BEGIN as far as what follows looks like a key."""
     end = 0
-    for found in _grammar("private key").finditer(page.plain):
+    for found in _KEY_BEGINS.finditer(document.folded):
         if found.start() < end:
             continue
         end = found.end()
-        while piece := _grammar("piece of a private key").match(page.plain, end):
+        while piece := _KEY_PIECE.match(document.folded, end):
             end = piece.end()
-            if piece["end"] and not _grammar("more of a private key").match(page.plain, end):
+            if piece["end"] and not _KEY_GOES_ON.match(document.folded, end):
                 break
         yield _Span(found.start(), end, "private_key")
 
 
-def _prefixed_keys(page: _Page) -> Iterator[_Span]:
-    """Keys of services that nobody has a rule for: a short prefix and a random tail."""
-    for run in re.finditer(r"[A-Za-z0-9_\-]{20,}", page.raw):
-        parts = _grammar("prefixed").match(run[0])
+# Prefixes of ids, and of keys.
+_ID_PREFIXES = frozenset("""
+    id uuid req msg call run file chatcmpl toolu thread asst session sess user cus evt pi ch
+    in sub price trace span img image sha sha1 sha256 sha512 md5 commit build mem doc org proj
+    vs batch resp rs fc conv job task node pod container blob git rev asset chunk page v item
+    order tx txn acct cert hash etag cache layer workflow wf event ev snap vol ami i sg
+    subnet wecom slack""".split())
+_KEY_PREFIXES = frozenset("""
+    sk rk pk key tok token pat secret api auth live test prod access cred pw sa""".split())
+_PREFIXED = _verbose(r"""
+    ([A-Za-z][A-Za-z0-9]{0,11}(?: [_-][A-Za-z0-9]{1,8} ){0,2}) [_-] ([A-Za-z0-9]{16,}[\w-]*)$
+""")
+
+
+def _find_prefixed_keys(document: _Document) -> Iterator[_Span]:
+    """Find keys of services that nobody has a rule for: a short prefix and a random tail."""
+    for run in _compiled(r"[A-Za-z0-9_\-]{20,}").finditer(document.raw):
+        parts = _PREFIXED.match(run[0])
         if not parts or not _is_random(parts[2]):
             continue
-        if re.match(r"\.[a-z]{2,4}\b", page.raw[run.end():run.end() + 6]):    # a file
+        if _FILE_ENDING.match(document.raw, run.end(), run.end() + 6):
             continue
-        head = re.split(r"[_-]", parts[1].lower())
-        is_id = len(parts[2]) < 20 or head[-1] in _words("id") or _is_hex(parts[2])
-        if not is_id or _words("keyish").intersection(head):
+        prefixes = _compiled("[_-]").split(parts[1].lower())
+        is_id = len(parts[2]) < 20 or prefixes[-1] in _ID_PREFIXES or _is_hex(parts[2])
+        if not is_id or not _KEY_PREFIXES.isdisjoint(prefixes):
             yield _Span(*run.span(), "api_key")
 
 
-# -- labels and their values --------------------------------------------------
+_FILE_ENDING = _compiled(r"\.[a-z]{2,4}\b")
 
-def _labels_in(page: _Page) -> list[_Label]:
-    found = []
-    for match in _grammar("label").finditer(page.low):
-        label = _Label(match.start(), match.end(), match[0], str(match.lastgroup))
-        if _is_word(page.plain, label):
-            found.append(label)
-    return found
+# -- labels -------------------------------------------------------------------
+
+# The kind of the label is the empty group at its end: what begins with letters is found fast.
+_LABEL = _verbose(r"""
+    (?:
+        pass(?:word|wort|phrase|code|key|wd) | pwd | mnemonic | identified[ ]by           # en
+      | (?:seed|recovery)[ ]phrase
+      | kennwort | geheimzahl | losungswort                                               # de
+      | (?:wlan|wifi|wi-fi|netzwerk)[ -]?(?:key|code|schl(?:ü|ue)ssel)
+      | mot[ ]de[ ]passe                                                                  # fr
+      | 密码 | 密碼 | 口令 | 暗号 | 通行码 | 助记词                                            # zh
+      | \\u5bc6\\u7801 | \\u53e3\\u4ee4                                                   # JSON
+    )(?P<password>)
+    | (?:
+        pin(?:-?code|码)? | tan | otp | cvv | combination
+      | (?:verification|security|access|auth|login|2fa|mfa|otp|sms|one-time|confirmation
+          |recovery|unlock|door|gate|alarm|backup|activation|pairing)[ _-]?code            # en
+      | (?:zugangs|sicherheits|bestätigungs|freischalt|entsperr|aktivierungs|tür|alarm
+          |einmal)-?code                                                                  # de
+      | (?:验证|校验|动态|短信|提取|解锁|激活|安全|访问|确认|取件|接入|门禁|恢复)码                  # zh
+    )(?P<code>)
+    | (?:
+        (?:api|access|secret|private|encryption|signing|master|license|auth|account|shared
+          |deploy|service|storage)[ _-]?key                                               # en
+      | (?:api|zugangs|zugriffs|lizenz)-?schl(?:ü|ue)ssel                                 # de
+      | (?:geheimer?|privater?)[ ]schl(?:ü|ue)ssel
+      | 密钥 | 秘钥 | 私钥 | 密匙 | 金鑰 | \\u5bc6\\u94a5                                     # zh
+    )(?P<api_key>)
+    | (?:
+        token | secrete? | credential | creds | authorization                             # en
+      | zugangsdaten | geheimnis                                                          # de
+      | 授权码 | 令牌 | 凭证 | 凭据                                                          # zh
+    )(?P<token>)
+    | (?:
+        pass | pw | psk | auth | pat | login | sid | dsn | cookie | session | private | access
+      | webhook | sig | signature | bearer | key                                          # en
+      | schl(?:ü|ue)ssel                                                                  # de
+    )(?P<weak>)
+""")
+_SHORT_LABELS = ("pass", "pw", "psk")
 
 
-def _is_word(text: str, label: _Label) -> bool:
-    """Long labels may be glued (Datenbankpasswort, authtoken), short ones not (monkey, spin)."""
+class _Label(NamedTuple):
+    """A word for a secret: where it stands, the word in lower case, and its kind.
+
+    "weak" are words that mostly mean something else: key, session, pass.
+    """
+    start: int
+    end: int
+    word: str
+    kind: str       # password, code, api_key, token or weak
+
+    @property
+    def is_chinese(self) -> bool:
+        return not self.word[-1].isascii()
+
+    @property
+    def hidden_as(self) -> str:
+        """The word in the mark that replaces the secret."""
+        if self.word in _SHORT_LABELS:
+            return "password"
+        return "api_key" if self.kind == "weak" else self.kind
+
+
+def _labels_in(document: _Document) -> list[_Label]:
+    found = (_Label(match.start(), match.end(), match[0], str(match.lastgroup))
+             for match in _LABEL.finditer(document.lower))
+    return [label for label in found if _is_whole_word(document.folded, label)]
+
+
+# Words before a label that make it another thing: primary_key, eos_token.
+_HEADS = frozenset("""
+    public primary foreign sort partition cache hot short row idempotency max min num total
+    eos bos pad unk sep cls mask""".split())
+
+
+def _is_whole_word(text: str, label: _Label) -> bool:
+    """Whether a label is no mere part of a word.
+
+    Long ones may be glued (Datenbankpasswort, authtoken), short ones not (monkey, spin).
+    """
     if label.is_chinese:
         return True
+    is_short = label.kind in ("weak", "code") or label.word in _SHORT_LABELS
+    if is_short and _is_glued(text, label):
+        return False
+    head = _WORD_BEFORE.search(text[max(0, label.start - 16):label.start].lower())
+    return not (head and head[1] in _HEADS)
+
+
+_WORD_BEFORE = _compiled(r"([a-z]+)[ _.\-]?$")
+
+
+def _is_glued(text: str, label: _Label) -> bool:
     before = text[label.start - 1:label.start]
     first = text[label.start]
+    is_hump = first.isupper() and before.islower()
+    if before.isalnum() and (before + first).isascii() and not is_hump:
+        return True
     after = text[label.end:label.end + 2]
-    is_short = label.kind in ("weak", "code") or label.word in _SHORT_LABELS
-    if is_short:
-        is_hump = first.isupper() and before.islower()
-        if before.isalnum() and (before + first).isascii() and not is_hump:
-            return False
-        is_plural = label.word.endswith("code") and re.match("[sS](?![A-Za-z])", after)
-        if after[:1].isascii() and after[:1].islower() and not is_plural:
-            return False
-    head = re.search(r"([a-z]+)[ _.\-]?$", text[max(0, label.start - 16):label.start].lower())
-    return not (head and head[1] in _words("head"))
+    is_plural = label.word.endswith("code") and _PLURAL_S.match(after)
+    return after[:1].isascii() and after[:1].islower() and not is_plural
 
 
-def _labelled(page: _Page, labels: list[_Label]) -> Iterator[_Span]:
-    """A word for a secret and then its value, or a value and then the word for it."""
-    before = _values_before(page, labels)
+_PLURAL_S = _compiled("[sS](?![A-Za-z])")
+
+
+def _find_labelled(document: _Document, labels: list[_Label]) -> Iterator[_Span]:
+    """Find the values of labels: behind the label, else before it."""
+    reversed_values = _find_reversed(document, labels)
     done = 0
     for label, following in zip(labels, [*labels[1:], None]):
         if label.start < done:
             continue
-        is_listed = following and _are_listed(page.plain, label, following)
-        span = None if is_listed else _value_after(page, label)
-        span = span or before.get(label.start)
+        is_listed = following and _are_listed(document.folded, label, following)
+        span = None if is_listed else _value_behind_label(document, label)
+        span = span or reversed_values.get(label.start)
         if span:
             done = span.end
-            yield span._replace(label=label.shown)
+            yield span._replace(label=label.hidden_as)
 
 
 def _are_listed(text: str, label: _Label, following: _Label) -> bool:
@@ -2056,410 +1845,855 @@ def _are_listed(text: str, label: _Label, following: _Label) -> bool:
         return False
     if label.kind == "weak" or (label.is_chinese and following.is_chinese):
         return True
-    return following.kind != "weak" and text[label.end:following.start].isspace() and (
-        not text[following.end:following.end + 1].strip())
+    ends_word = not text[following.end:following.end + 1].strip()
+    return following.kind != "weak" and text[label.end:following.start].isspace() and ends_word
 
 
-def _value_after(page: _Page, label: _Label) -> _Span | None:
-    """The value behind a label, by the first link that leads to one."""
-    after = page.plain[label.end:label.end + 2]
-    if after[:1].islower() and after.isascii() and label.word[-1].isascii() and (
-            page.plain[label.end - 1].islower() and not re.match("s(?![a-z])", after)
-            and not re.match(r"[a-z]{0,40}\d", page.plain[label.end:label.end + 41])):
-        return None                               # glued to a longer word: tokenizer
-    tail = "" if label.is_chinese else _grammar("tail").match(page.plain, label.end)[0]
-    may_be_key = len(tail) > 15 and re.search(r"\d|^[_.\-][A-Za-z0-9]{32}", tail) and (
-        label.kind != "weak" or tail[0] in "_.-")
-    if may_be_key and _is_random(tail):
-        start = label.end + len(tail) - len(tail.lstrip("_.-"))
-        return _Span(start, label.end + len(tail), "")
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", tail).lower()
-    is_hump = tail[:1].isupper() and page.plain[label.end - 1].islower()
+# The rest of a compound name: token_count, apiKeyV2.
+_TAIL = _verbose(r"""(?: [_.\-]? [A-Za-z0-9]{1,40} ){0,7}""")
+
+# Of a compound that is no secret: token_count.
+_TAIL_WORDS = frozenset("""
+    count counts limit budget usage use used hash hashed digest len length policy type types
+    name names expiry expires expiration ttl url uri urls endpoint path file dir field fields
+    norm rotation age days regex pattern format protected based less verify check bits status
+    weight metadata address addr""".split())
+_SESSION_ID = _verbose(r"""
+      session(?: [_.\- ]?id )?\W{0,3}[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}
+    | ^mem_\d{8}_\d{6}_[0-9a-f]{4,12}$
+""")
+
+
+def _value_behind_label(document: _Document, label: _Label) -> _Span | None:
+    """labelled = label [tail] link value"""
+    text = document.folded
+    if _goes_on_as_word(text, label):
+        return None
+    tail = "" if label.is_chinese else _TAIL.match(text, label.end)[0]
+    end = label.end + len(tail)
+    if _is_key(tail, label):
+        return _Span(end - len(tail.lstrip("_.-")), end, "")
+    words = _HUMP.sub("_", tail).lower()
+    is_hump = tail[:1].isupper() and text[label.end - 1].islower()
     if tail[:1].isalpha() and words != "s" and not is_hump:
         return None
-    if words and _words("tail").intersection(re.split(r"[_.\-]", words)):
+    if words and not _TAIL_WORDS.isdisjoint(_compiled(r"[_.\-]").split(words)):
         return None
-    if label.kind == "weak" and _grammar("id of a session").match(page.low, label.start):
+    if label.kind == "weak" and _SESSION_ID.match(document.lower, label.start):
         return None                               # where a note comes from
-    return _Reader(page, label, words, label.end + len(tail)).read()
+    return _Reader(document, label, words, end).labelled()
+
+
+_HUMP = _compiled(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def _goes_on_as_word(text: str, label: _Label) -> bool:
+    """Whether small letters are glued to a label, but for a plural's s: tokenizer."""
+    after = text[label.end:label.end + 2]
+    is_glued = (after[:1].islower() and after.isascii() and label.word[-1].isascii()
+                and text[label.end - 1].islower())
+    return (is_glued and not _compiled("s(?![a-z])").match(after)
+            and not _compiled(r"[a-z]{0,40}\d").match(text, label.end, label.end + 41))
+
+
+def _is_key(tail: str, label: _Label) -> bool:
+    """Whether the tail of a compound is the secret itself: token_a8Kd93..."""
+    if len(tail) <= 15 or (label.kind == "weak" and tail[0] not in "_.-"):
+        return False
+    has_form = _compiled(r"\d|^[_.\-][A-Za-z0-9]{32}").search(tail)
+    return has_form is not None and _is_random(tail)
+
+
+# -- links --------------------------------------------------------------------
+
+# A colon, an equals sign and what else programs write.
+_ASSIGNMENT = _verbose(r"""
+    (?: (?P<close>\\{0,15}[\"']) | [*`]{1,9} )? \]?\)?\s?
+    (?: [(\[（][^()\[\]（）\n]{0,30}[)\]）] )?                     # password (staging):
+    (?:
+        \s{0,4}(?: :\s?&?[a-z]{2,9}\s?= | [:!=?|]?==?[>~]? | :=? | => | -> | \| )
+      | >(?=\S)                                                   # <password>x
+      | (?<=[\"'])\s?,\s?(?=[\\\"'])                              # "password", "x"
+      | \s?\((?=[\\\"'])                                          # password("x")
+      | \s{0,20}[{,]?\s{1,20}(?: value | default | wert | 值 )\s?[:=]
+    )
+    \s{0,40}
+    (?: (?: bearer | basic | token | bot | apikey | digest | ssws | negotiate )\s{1,9} )?
+    (?: \[\s{0,9}(?=\\{0,15}[\"']) )?
+""")
+
+# A copula or a verb of setting.
+_COPULA = _verbose(r"""
+      s?\s{1,40}
+      (?: (?: now | still | currently | jetzt | nun | derzeit | aktuell )\s{1,9} )?
+      (?:
+          (?: (?: has[ ]been | was | is | been | got | wurde )\s{1,9} )?
+          (?: set | changed | reset | updated | rotated | switched | geändert | gesetzt )?\s?
+          (?: to | in | as | with | from | auf | zu | mit | von )
+        | (?: is | was | are | equals | reads | becomes | = | ist | lautet | war | hei(?:ß|ss)t
+            | bleibt | wurde | wird )
+          (?: \s{1,9}(?: now | still | again | jetzt | nun | wieder | aktuell ) )?
+      )
+      (?: \s?[:=] )?\s{1,9}
+    | (?: （[^（）\n]{1,20}） )?\s?
+      [已经现在就也暂先被都统一默认临时还我给]{0,6}
+      (?: 设置 | 修改 | 更改 | 变更 | 更新 | 重置 | 调整 | 重设 | [改设换变定用填] | 叫做? )?
+      (?: 的?是 | 成了? | [为到叫填用从由=] )
+      [\s:]{0,9}
+    | 's\s{1,9}
+""")
+
+# Other words between label and copula.
+_QUALIFIED = _verbose(r"""
+    (?:
+        s?\s{1,9}\(?
+        (?: for | of | to | on | in | from | at | my | our
+          | der | des | für | vom | von | zum | zur | im | am | beim | auf | zu )
+        \s[^\n.,;:!?=]{1,48}?
+        (?:
+            \s(?: is | was | has[ ]been | ist | lautet | war | hei(?:ß|ss)t | wurde )\s
+            (?: (?: now | still | changed | set | reset | updated | jetzt | nun )\s )?
+            (?: (?: to | auf | zu )\s )?
+          | \s?[:=]
+        )
+      | [^\n\"',，。;；!！?？:、]{1,14}?(?: [,，]\s?(?: 现在 | 目前 | 新的? | 当前 )? )?
+        (?: 是 | 为 | 成了? | : )[\u4e00-\u9fff]{0,4}
+    )
+    \s{0,9}
+""")
+
+# Nothing but a blank; after Chinese not even that.
+_ADJACENT = _verbose(r"""
+      (?: [ \t]{1,4} | [ \t]{0,4}\r?\n[ \t]{0,8} )(?: (?: bearer | basic )\s )?
+    | (?<=[\u4e00-\u9fff])
+""")
+
+_LINKS = {"assignment": _ASSIGNMENT, "copula": _COPULA, "qualified": _QUALIFIED,
+          "adjacent": _ADJACENT}
+
+# In a link or a table's head: what is spoken of is not the secret but its length.
+_NOT_ITSELF = _verbose(r"""
+      count | length | policy | limit | budget | usage | expir | number | size | rule | manager
+    | 长度 | 时间 | 有效期 | 次数 | 数量 | 日期 | 版本 | 强度 | 位数 | 策略 | 规则 | 用量 | 上限 | 预算 | 错误
+    | 消耗
+""")
+_GERMAN_COPULA = _compiled(r"\b(?:ist|lautet|war|hei(?:ß|ss)t|bleibt|wurde|wird)\b")
+
+# Whose the secret is, up to six words, and then a colon or a copula.
+_OWNER = _verbose(r"""
+    (?: s | 's )?[ \t]{1,3}
+    (?P<who>
+      (?P<prep>
+        (?: for | of | on | in | at | to | from | my | our                               # en
+          | der | des | für | von | vom | zu | zum | zur | im | am | auf | beim?          # de
+          | (?:m|d)eine[rs] | unsere[rs]
+          | de | du | pour )\s | d'                                                       # fr
+      )?
+      (?! (?: is | was | are | has | must | should | as | with | now | and | or | not
+            | ist | war | wurde | lautet | wird | muss | bleibt | hei(?:ß|ss)t | und | oder
+            | nicht )\s )
+      [^\s:=,;!?\"|/\x00]{1,24}(?: [ \t][^\s:=,;!?\"|/\x00]{1,24} ){0,5}?
+    )
+    (?:
+        [ \t]{0,2}(?P<colon>[:=])(?: \s{1,4} | (?![\s/\d=]) )
+      | \s(?: is | was | ist | lautet | war | hei(?:ß|ss)t )(?: \s(?: now | jetzt | nun ) )?\s?
+        (?: :\s? | \s )
+    )
+""")
+
+# What makes of the words between label and link no owner but a statement about passwords;
+# the second is for those behind a preposition.
+_NO_OWNER = _verbose(r"""
+    .*(?: chang | set | updat | rotat | switch | forgot | ing\b(?<!staging) | polic | manage
+        | field | rule | hint | tips?\b | check | test\b | prompt | help | type | requir
+        | status | storage | length | strength | login | auth | encrypt | entry | owner
+        | protect | input | form\b | hash | count | limit | expir | usage | error | fail
+        | note | info | page | box | dialog | valid | format | option | is\b | are\b | was\b
+        | must
+        | ge(?:ändert|setzt) | ändern | vergess | polit | feld | regel | hinweis | hilf
+        | speich | länge | stärke | verschl | prüf | eingab | schutz | ablauf | fehl | notiz
+        | seite | ist\b | sind\b | wird | muss | en$
+        | oubli )
+""")
+_NO_OWNER_AFTER_PREPOSITION = _verbose(r"""
+    .*\b(?: changed | set | updated | rotated | switched | reset | will | sent | is | are | was
+          | must | plain\w{0,20} | config | german | english | french
+          | geändert | gesetzt | liegt | steht | läuft | muss | wird | sind | ist | klartext
+          | deutsch | englisch )\b
+""")
+
+
+class _Link(NamedTuple):
+    """What leads from a label to its value."""
+    kind: str                   # a key of _LINKS
+    words: str                  # as written, in lower case
+    end: int                    # where the value begins
+    closing_quote: str = ""     # of a label in quotes, as a key of JSON is
+    has_owner: bool = False     # it says whose the secret is
+
+
+# -- reading on behind a label ------------------------------------------------
+
+# Labels of several things at once, or of none: a colon after them introduces a sentence.
+_COLLECTIVE_LABELS = ("pass", "credential", "creds", "authorization", "zugangsdaten",
+                      "geheimnis", "凭证", "凭据")
+_LABELS_OF_PHRASES = ("passphrase", "mnemonic", "seed phrase", "recovery phrase", "助记词")
+_OPTION_BEFORE = _compiled(r"(?:^|\s)--?[\w\-]{0,30}$")
+_QUOTE_BEFORE = _compiled(r"[\"'][^\"'\n]{0,30}$")
+
+# A row of plain words to the end of the line or sentence.
+_PASSPHRASE = _verbose(r"""
+    (?: s?\s?(?P<colon>[:=]|->) | \s{1,9}(?: is | was | are | ist | lautet | war
+      | hei(?:ß|ss)t )\s?:? )
+    \s{1,4}
+    (?P<value>[^\W\d_]{2,15}(?: [ ][^\W\d_]{2,15} ){2,24})
+    [.!]?(?: \s{0,3}(?=\n) | \s{0,9}$ | (?<=[.!])\s )
+""")
+_GROUPS = _verbose(r"""
+      (?: [a-z0-9]{4}[ -] ){3,7}[a-z0-9]{4}(?![\w-])                # abcd-efgh-…
+    | [a-z]{3,9}(?: [ ][a-z]{3,9} ){11,23}(?![\w-])                 # a seed phrase
+""")
+_CHINESE_VALUE = _verbose(r"""
+      [\u4e00-\u9fff]{2,12}(?=[\s，。；！,;.]|$)
+    | [\u4e00-\u9fff]{2,12}(?=[A-Za-z_]{0,20}\d)[\w!@\#$%&*]{2,24}(?=[\s，。；！,;.]|$)
+""")
+
+# Characters of a Chinese clause that says something of a password; of one with digits in it.
+_CLAUSE = frozenset("请不必的了是在须需未已忘错重填输找改过默认位无用于和与或有太为后前会被同我你他字数什么空见否随")
+_REQUEST = frozenset("请不必须未忘错重见看问第至少于默位长")
+_JSON_SCALAR = _verbose(r"""[^\s\"'\[\]{},()\x00]{0,999}""")
+_JSON_COLON = _compiled(r"[\"'\\]+\s*:\s*")
+_JSON_NUMBER = _compiled(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
+
+_PROSE_FOLLOWS = _verbose(r"""[ \t]{1,9}[\w(] | [ \t]{0,9}[\u4e00-\u9fff]""")
+_CLAUSE_ENDS = _verbose(r"""[ \t]{0,4}(?: $ | [\r\n,.;!?，。；！？)）] )""")
+_CLAUSE_STARTS = _verbose(r"""(?: ^ | [\n,;:，；：] )[ \t]{0,8}$""")
 
 
 class _Reader:
-    """Reads on behind one label, from *at*: whose it is, the link, the value."""
+    """Reads on behind one label and the tail of its compound, a method for each production."""
 
-    def __init__(self, page: _Page, label: _Label, tail: str, at: int) -> None:
-        self.page, self.label, self.tail, self.at = page, label, tail, at
-        before = page.plain[max(0, label.start - 34):label.start]
-        self.is_option = "-" in before and (
-            re.search(r"(?:^|\s)--?[\w\-]{0,30}$", before) is not None)
-        # The label stands in quotes of its own, as a key in JSON.
-        self.is_quoted = page.plain[at:at + 1] in ('"', "'", "\\") and re.search(
-            r"[\"'][^\"'\n]{0,30}$", before) is not None
+    def __init__(self, document: _Document, label: _Label, tail: str, at: int) -> None:
+        self.document = document
+        self.label = label
+        self.tail = tail
+        self.at = at
+        before = document.folded[max(0, label.start - 34):label.start]
+        self.is_option = "-" in before and _OPTION_BEFORE.search(before) is not None
+        self.is_json_key = document.folded[at:at + 1] in ('"', "'", "\\") and (
+            _QUOTE_BEFORE.search(before) is not None)
 
-    def read(self) -> _Span | None:
-        if self.is_quoted:
-            return self._linked("assign", None)
-        if self.label.kind == "password" and (span := self._phrase()):
+    def labelled(self) -> _Span | None:
+        """Return the value that the first link leads to."""
+        if self.is_json_key:
+            return self.linked("assignment")
+        if self.label.kind == "password" and (span := self.passphrase()):
             return span
-        whose = self._whose()
-        if whose and not _grammar("told of someone" if whose["prep"] else "about passwords"
-                                  ).match(whose["who"]):
-            if self.page.plain[whose.end():whose.end() + 1] == "\0":
+        owner = self.owner()
+        if owner and not self._is_statement(owner):
+            if self.document.folded[owner.end():owner.end() + 1] == "\0":
                 return None
-            if span := self._of_someone(whose):
+            if span := self.owned(owner):
                 return span
-        for link in ("assign", "says", "filled", "beside"):
-            span = self._linked(link, whose)
-            if span:
-                is_owner = whose and whose["prep"] and span.end <= whose.end("who") and (
-                    not _is_mixed(self.page.plain[span.start:span.end]))
+        for kind in _LINKS:
+            if span := self.linked(kind):
+                is_owner = owner and self._is_owner_name(span, owner)
                 return None if is_owner else span
         return None
 
-    # -- whose it is --------------------------------------------------------
+    # -- passphrase = label link word word ... ------------------------------
 
-    def _whose(self) -> re.Match[str] | None:
-        """The words between the label and the link that name an owner: "von Anna"."""
-        label = self.label
-        is_kind = label.kind in ("password", "token", "api_key") or label.word == "pw"
-        if label.is_chinese or not is_kind or self.tail not in ("", "s") or (
-                label.word == "identified by"):
-            return None
-        whose = _grammar("whose").match(self.page.low, self.at)
-        if whose and not whose["prep"] and (
-                not whose["colon"] or self._kind() != "password" or whose["who"].count(" ") > 1):
-            return None
-        return whose
-
-    def _kind(self) -> str:
-        return "password" if self.label.word == "pw" else self.label.kind
-
-    def _of_someone(self, whose: re.Match[str]) -> _Span | None:
-        link = "assign" if whose["colon"] else "says"
-        if self._kind() == "password":
-            return self._judged(whose.end(), whose[0], link, "password", is_near=False)
-        value = self.page.value(whose.end(), self.label, "assign")
-        is_secret = _is_scrambled(re.sub(r"\d", "", value.text[:_LOOKED_AT]))
-        return _Span(value.start, value.end, "") if is_secret else None
-
-    def _phrase(self) -> _Span | None:
-        """A secret of several words to the end of the line or sentence, none a function word."""
-        found = _grammar("phrase").match(self.page.low, self.at)
+    def passphrase(self) -> _Span | None:
+        """Return a secret of several plain words, none of them a function word."""
+        found = _PASSPHRASE.match(self.document.lower, self.at)
         if not found:
             return None
+        start, end = found.span("value")
         words = found["value"].split(" ")
-        value = self.page.plain[slice(*found.span("value"))]
-        is_clear = self.label.word in ("passphrase", "mnemonic", "seed phrase", "recovery phrase",
-                                       "助记词")
-        if len(words) < (3 if is_clear else 4) or _words("function").intersection(words):
+        is_clear = self.label.word in _LABELS_OF_PHRASES
+        if len(words) < (3 if is_clear else 4) or not _FUNCTION_WORDS.isdisjoint(words):
             return None
+        value = self.document.folded[start:end]
         if not is_clear and value != value.lower():
             return None
-        is_state = words[0] in _words("state") or words[0] in _words("no value") or (
-            _grammar("adjective").match(words[0]))
+        is_state = words[0] in _STATES or words[0] in _NO_VALUE or _ADJECTIVE.match(words[0])
         if is_state and not (is_clear and found["colon"]):
             return None
-        return _Span(*found.span("value"), "")
+        return _Span(start, end, "")
 
-    # -- link and value -----------------------------------------------------
+    # -- owned = label owner link value -------------------------------------
 
-    def _linked(self, link: str, whose: re.Match[str] | None) -> _Span | None:
-        found = _grammar(link).match(self.page.low, self.at)
-        if not found or (link == "filled" and _grammar("no password between").search(found[0])):
+    def owner(self) -> re.Match[str] | None:
+        """Return the words between the label and the link that may name an owner."""
+        label = self.label
+        is_clear = label.kind in ("password", "token", "api_key") or label.word == "pw"
+        if label.is_chinese or not is_clear or self.tail not in ("", "s") or (
+                label.word == "identified by"):
             return None
-        is_clear = link == "assign" or (self.is_option and link == "beside")
-        kind = self.label.kind if is_clear or self.tail in ("", "s") else "weak"
-        if self.label.word in _SHORT_LABELS and (
-                is_clear or (link == "says" and self.label.word != "pass")):
-            kind = "password"
-        span = self._judged(found.end(), found[0], "assign" if is_clear else link, kind,
-                            close=found.groupdict().get("close") or "")
-        if span is None and link == "beside":
-            return self._beside(found)
+        owner = _OWNER.match(self.document.lower, self.at)
+        if owner and not owner["prep"]:
+            is_short = owner["who"].count(" ") < 2
+            if not (owner["colon"] and self._is_password() and is_short):
+                return None
+        return owner
+
+    def _is_password(self) -> bool:
+        return self.label.kind == "password" or self.label.word == "pw"
+
+    @staticmethod
+    def _is_statement(owner: re.Match[str]) -> bool:
+        pattern = _NO_OWNER_AFTER_PREPOSITION if owner["prep"] else _NO_OWNER
+        return pattern.match(owner["who"]) is not None
+
+    def _is_owner_name(self, span: _Span, owner: re.Match[str]) -> bool:
+        """Whether what was taken for a value is a name behind a preposition: for Anna."""
+        is_within = owner["prep"] and span.end <= owner.end("who")
+        return bool(is_within) and not _is_mixed(self.document.folded[span.start:span.end])
+
+    def owned(self, owner: re.Match[str]) -> _Span | None:
+        kind = "assignment" if owner["colon"] else "copula"
+        if self._is_password():
+            link = _Link(kind, owner[0], owner.end(), has_owner=True)
+            return self._secret_behind(link, "password")
+        value = self.value(owner.end(), "assignment")
+        letters = _compiled(r"\d").sub("", value.text[:_LOOKED_AT])
+        return _Span(value.start, value.end, "") if _is_scrambled(letters) else None
+
+    # -- label link value ---------------------------------------------------
+
+    def linked(self, kind: str) -> _Span | None:
+        """Return the value behind a link of a kind."""
+        found = _LINKS[kind].match(self.document.lower, self.at)
+        if not found or (kind == "qualified" and _NOT_ITSELF.search(found[0])):
+            return None
+        is_assigned = kind == "assignment" or (self.is_option and kind == "adjacent")
+        link = _Link("assignment" if is_assigned else kind, found[0], found.end(),
+                     found.groupdict().get("close") or "")
+        span = self._secret_behind(link, self._kind_of_label(link.kind))
+        if span is None and kind == "adjacent":
+            return self.adjacent(found)
         return span
 
-    def _judged(self, at: int, link: str, how: str, kind: str, *, close: str = "",
-                is_near: bool = True) -> _Span | None:
-        """The value at *at* if it is a secret, considering the words of the *link* before it."""
-        value = self.page.value(at, self.label, how)
-        next_key = "," in link and value.quoted and re.compile(r"[\"'\\]+\s*:\s*").match(
-            self.page.plain, value.end)
-        if next_key:                              # in JSON the label is itself a value
-            if value.text.lower() not in ("value", "val", "wert", "值"):
-                return None
-            value = self.page.value(next_key.end(), self.label, how)
-        if close and not value.quoted:            # in JSON: a number, a word or a structure
-            end = _grammar("scalar").match(self.page.plain, value.start).end()
-            value = _Value(value.start, end, self.page.plain[value.start:end], False)
-        if not value.text or "\0" in value.text or _is_void(value.text):
-            return None
-        after = self.page.plain[value.end:value.end + 8]
-        ends_line = after.strip(" \"'\r")[:1] in ("", "\n")
-        if "\n" in link and not (_is_mixed(value.text) and ends_line):
-            return None
-        is_cell = "|" in link and "||" not in link    # of a table: only what looks like a secret
-        is_secret = _looks_secret(value, kind, how, is_quoted=value.quoted and not is_cell) or (
-            kind == "password" and _is_scrambled(value.text))
-        if not is_secret and (is_cell or not self._is_word_secret(
-                value, kind, link, how, after, is_near)):
-            return None
-        number = not value.quoted and len(value.text) < 40 and re.fullmatch(
-            r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?", value.text)
-        return _Span(value.start, value.end, "", close if number else "")
+    def _kind_of_label(self, link: str) -> str:
+        """Return how sure the label is of a value behind such a link."""
+        if self.label.word in _SHORT_LABELS and (
+                link == "assignment" or (link == "copula" and self.label.word != "pass")):
+            return "password"
+        return self.label.kind if link == "assignment" or self.tail in ("", "s") else "weak"
 
-    def _is_word_secret(self, value: _Value, kind: str, link: str, how: str, after: str,
-                        is_near: bool) -> bool:
-        """Whether a mere word is the secret: because the text says so, or as it ends a clause."""
-        is_assigned = self.is_option or link[-1:] == "="
-        has_end = not _grammar("prose follows").match(after) or (
-            is_assigned and after[:1] < "\u3000")
-        if self.tail == "s" and value.text.isdigit():      # tokens: 500
-            return False
-        is_said = is_near and self.label.word not in _COLLECTIVE_LABELS and (
-            not after.startswith((":", "=")))
-        if is_said and _is_said(value.text, kind, link, how, has_end):
-            return True
-        return has_end and _ends_clause_as_secret(
-            value.text, kind, how, is_chinese=self.label.is_chinese, is_assigned=is_assigned,
-            is_german=_grammar("german copula").search(link) is not None)
-
-    def _beside(self, link: re.Match[str]) -> _Span | None:
-        """A word that closes the clause behind a label: passwd WORD, 密码 WORD, api_key WORD.
+    def adjacent(self, blank: re.Match[str]) -> _Span | None:
+        """Return a mere word that closes the clause: passwd WORD, 密码 WORD, api_key WORD.
 
         After 密码 anything is the value. After "password" a compound may follow (password
         reset), and "token" and "secret" are ordinary words unless they start the clause.
         """
         label = self.label
-        value = self.page.value(link.end(), label, "beside")
-        low = value.text.lower()
-        if not value.text or not value.text.isascii() or "\n" in link[0] or (
-                "\0" in value.text or not re.search(r"\w", value.text)):
+        value = self.value(blank.end(), "adjacent")
+        text, low = value.text, value.text.lower()
+        if "\n" in blank[0] or "\0" in text or not text.isascii() or not _has_word(text):
             return None
-        if _is_void(value.text) or low in _words("state") or not _grammar("clause ends").match(
-                self.page.plain[value.end:value.end + 8]):
+        if _is_harmless(text) or low in _STATES or not _CLAUSE_ENDS.match(
+                self.document.folded, value.end, value.end + 8):
             return None
+        span = _Span(value.start, value.end, "")
         if label.is_chinese:
-            return None if label.kind == "code" else _Span(value.start, value.end, "")
-        if not value.text.isalnum() or label.kind in ("weak", "code"):
+            return None if label.kind == "code" else span
+        if not text.isalnum() or label.kind in ("weak", "code"):
             return None
-        if low in _words("function") or low in _words("compound") or _grammar("noun").match(low):
+        if low in _FUNCTION_WORDS or low in _COMPOUND_WORDS or _NOUN.match(low):
             return None
         is_german = label.word in ("passwort", "kennwort")
-        if label.kind == "password" and (value.text[0].isupper() or not is_german):
-            return _Span(value.start, value.end, "")
-        before = self.page.plain[max(0, label.start - 10):label.start]
-        starts_clause = _grammar("clause starts").search(before) and low == value.text and (
-            "key" not in label.word)
-        return _Span(value.start, value.end, "") if "_" in label.word or starts_clause else None
+        if label.kind == "password" and (text[0].isupper() or not is_german):
+            return span
+        before = self.document.folded[max(0, label.start - 10):label.start]
+        starts_clause = _CLAUSE_STARTS.search(before) and low == text and "key" not in label.word
+        return span if "_" in label.word or starts_clause else None
+
+    # -- value = quoted | groups | bare | chinese ---------------------------
+
+    def value(self, at: int, link: str) -> _Value:
+        """Return the value that begins at *at*, without its quotes."""
+        document = self.document
+        if value := self.quoted(at, link):
+            return value
+        is_clear = link in ("assignment", "copula")
+        if is_clear and self.label.kind != "weak":
+            groups = _GROUPS.match(document.folded, at)
+            if groups:
+                return document.value(at, groups.end(), is_quoted=True)
+        end = document.bare_end(at)
+        if end > at:
+            return document.value(at, self._trimmed(at, end))
+        if is_clear and self.label.kind == "password":
+            end = self.chinese(at)
+        return document.value(at, end)
+
+    def quoted(self, at: int, link: str) -> _Value | None:
+        document = self.document
+        quote = _QUOTE.match(document.folded, at)
+        if not quote:
+            return None
+        end = document.closing_quote(quote)
+        if end is not None:
+            return document.value(quote.end(), end, is_quoted=True)
+        if link == "assignment" and quote[0] != "**":      # cut off before its closing quote
+            line = _compiled(r"[^\n]*").match(document.folded, quote.end())
+            return document.value(quote.end(), line.end())
+        return None
+
+    def chinese(self, at: int) -> int:
+        """Return where a password of Chinese characters ends; *at* where there is none."""
+        found = _CHINESE_VALUE.match(self.document.folded, at)
+        if not found:
+            return at
+        if _has_digit(found[0]):
+            return found.end() if _REQUEST.isdisjoint(found[0]) else at
+        is_statement = not _CLAUSE.isdisjoint(found[0]) or found[0] in _STATES
+        return at if is_statement else found.end()
+
+    def _trimmed(self, at: int, end: int) -> int:
+        """Leave out the marks that end a sentence, and brackets that were opened before."""
+        text = self.document.folded
+        for _ in range(8):
+            while end > at and text[end - 1] in ".:":
+                end -= 1
+            if not _closes_outer_bracket(text, at, end):
+                break
+            end -= 1
+        return end
+
+    # -- whether the value is a secret --------------------------------------
+
+    def _secret_behind(self, link: _Link, kind: str) -> _Span | None:
+        """Return the value behind a link if it is a secret of a kind."""
+        value = self._value_behind(link)
+        if value is None or not value.text or "\0" in value.text or _is_harmless(value.text):
+            return None
+        after = self.document.folded[value.end:value.end + 8]
+        if "\n" in link.words:
+            ends_line = after.strip(" \"'\r")[:1] in ("", "\n")
+            if not (ends_line and _is_mixed(value.text)):
+                return None
+        if not self._is_secret(value, link, kind, after):
+            return None
+        is_number = not value.is_quoted and len(value.text) < 40 and _JSON_NUMBER.fullmatch(
+            value.text)
+        return _Span(value.start, value.end, "", link.closing_quote if is_number else "")
+
+    def _value_behind(self, link: _Link) -> _Value | None:
+        document = self.document
+        value = self.value(link.end, link.kind)
+        colon = "," in link.words and value.is_quoted and _JSON_COLON.match(
+            document.folded, value.end)
+        if colon:                        # the label is itself a value: "password", "value": X
+            if value.text.lower() not in ("value", "val", "wert", "值"):
+                return None
+            value = self.value(colon.end(), link.kind)
+        if link.closing_quote and not value.is_quoted:      # a number, a word or a structure
+            scalar = _JSON_SCALAR.match(document.folded, value.start)
+            value = document.value(value.start, scalar.end())
+        return value
+
+    def _is_secret(self, value: _Value, link: _Link, kind: str, after: str) -> bool:
+        is_cell = "|" in link.words and "||" not in link.words     # of a table
+        if _looks_secret(value.text, kind, link.kind, is_quoted=value.is_quoted and not is_cell):
+            return True
+        if kind == "password" and _is_scrambled(value.text):
+            return True
+        return not is_cell and self._is_secret_word(value.text, link, kind, after)
+
+    def _is_secret_word(self, value: str, link: _Link, kind: str, after: str) -> bool:
+        """Whether a mere word is the secret: because the text says so, or as it ends a clause."""
+        if self.tail == "s" and value.isdigit():           # tokens: 500
+            return False
+        is_equated = self.is_option or link.words[-1:] == "="
+        ends_clause = not _PROSE_FOLLOWS.match(after) or (is_equated and after[:1] < "\u3000")
+        introduces_sentence = (link.has_owner or self.label.word in _COLLECTIVE_LABELS
+                               or after.startswith((":", "=")))
+        if not introduces_sentence and _is_declared(value, kind, link, ends_clause):
+            return True
+        return ends_clause and _is_secret_last_word(
+            value, kind, link.kind, is_chinese=self.label.is_chinese, is_equated=is_equated,
+            is_german=_GERMAN_COPULA.search(link.words) is not None)
 
 
-def _is_said(value: str, kind: str, link: str, how: str, has_end: bool) -> bool:
+def _has_word(text: str) -> bool:
+    return _compiled(r"\w").search(text) is not None
+
+
+def _closes_outer_bracket(text: str, at: int, end: int) -> bool:
+    """Whether the bracket before *end* closes one that was opened before *at*."""
+    last = text[end - 1:end] if end > at else ""
+    opener = {")": "(", "]": "[", "}": "{"}.get(last)
+    if opener is None or end - at > 2000:
+        return False
+    value = text[at:end]
+    before = text[max(0, at - 200):at]
+    return (value.count(last) > value.count(opener)
+            and before.count(opener) > before.count(last))
+
+
+# -- what is a secret ---------------------------------------------------------
+
+def _looks_secret(text: str, kind: str, link: str, *, is_quoted: bool) -> bool:
+    """Whether a value looks like a secret, by the kind of its label and of the link to it."""
+    if kind == "weak" or (link == "qualified" and kind not in _CHOSEN):
+        is_mail_code = kind != "weak" and _compiled("[a-z]{16}").fullmatch(text)
+        return (len(text) >= 12 and _is_random(text)) or bool(is_mail_code)
+    if text.isdigit():
+        return _is_secret_number(len(text), kind, link)
+    if _is_random(text):
+        return True
+    if _is_mixed(text) and " " not in text:
+        return _is_secret_mixture(text, kind, link)
+    return is_quoted and _is_secret_quotation(text, kind, link)
+
+
+_CHOSEN = ("password", "code")      # kinds of secret that may be short, as people choose them
+
+
+def _is_secret_number(digits: int, kind: str, link: str) -> bool:
+    if kind not in _CHOSEN:
+        return digits >= 16
+    least = 3 if link == "assignment" else 4
+    return digits >= least and not (kind == "code" and digits > 10)
+
+
+def _is_secret_mixture(text: str, kind: str, link: str) -> bool:
+    """Whether letters with digits or symbols are long enough for a secret."""
+    size = len(text)
+    if kind == "code" and link != "assignment":
+        return _compiled(r"[A-Z0-9#*\-]{4,16}").fullmatch(text) is not None
+    if kind in _CHOSEN:
+        return size >= {"assignment": 3, "copula": 4}.get(link, 5)
+    if link == "copula":
+        return size >= 6 and _has_digit(text)
+    return link == "assignment" and size >= 4
+
+
+# What a form says in quotes of the password to be entered.
+_WORDS_OF_A_FORM = _verbose(r"""
+    enter | please | required | must | should | invalid | your | passw | key
+  | \bthe\b | \bis\b | \bnot\b
+""")
+
+
+def _is_secret_quotation(text: str, kind: str, link: str) -> bool:
+    """Whether words in quotes are a secret."""
+    if link == "adjacent" and kind in _CHOSEN and " " in text:
+        words = text[:_LOOKED_AT].split(" ")
+        return any(len(word) > 7 and word.isalnum() and _is_mixed(word) for word in words)
+    if link not in ("assignment", "copula"):
+        return False
+    if _has_digit(text):
+        return True
+    if len(text) < 3 or (kind not in _CHOSEN and " " in text):
+        return False
+    is_hint = _WORDS_OF_A_FORM.search(text[:_LOOKED_AT].lower())
+    return not is_hint and _CLAUSE.isdisjoint(text)
+
+
+def _is_declared(value: str, kind: str, link: _Link, ends_clause: bool) -> bool:
     """Whether the text says "this is the secret": by a colon, an equals sign, 是 or 为.
 
     Then anything is one but a state (空, expired), a word that starts a sentence about passwords
     (must, see), a type or another stand-in, and a short count behind "token:".
     """
-    is_assigned = how == "assign" and link.rstrip().endswith("=")
-    if how != "assign" and not (how == "says" and _CHINESE.search(link)):
+    if link.kind != "assignment" and not (link.kind == "copula" and _CHINESE.search(link.words)):
         return False
-    if kind == "weak" or " " in value or "==" in link or not re.search(r"\w", value):
+    if kind == "weak" or " " in value or "==" in link.words or not _has_word(value):
         return False
-    if kind == "code" and not (has_end and value.isalpha() and len(value) > 3):
+    if kind == "code" and not (ends_clause and value.isalpha() and len(value) > 3):
         return False
-    if kind == "token" and value.isdigit() and not is_assigned:
+    is_equated = link.kind == "assignment" and link.words.rstrip().endswith("=")
+    if kind == "token" and value.isdigit() and not is_equated:
         return False
     low = value.lower().strip("()[]*_-.:!?")
-    if low in _words("state") or low in _words("no value") or _CLAUSE.intersection(value):
+    if low in _STATES or low in _NO_VALUE or not _CLAUSE.isdisjoint(value):
         return False
-    return has_end or low not in _words("function")
+    return ends_clause or low not in _FUNCTION_WORDS
 
 
-def _ends_clause_as_secret(value: str, kind: str, how: str, *, is_chinese: bool,
-                           is_assigned: bool, is_german: bool = False) -> bool:
-    """A mere word that closes its clause is a secret unless it describes one (expired, falsch)."""
-    low = value.lower()
+def _is_secret_last_word(value: str, kind: str, link: str, *, is_chinese: bool = False,
+                         is_equated: bool = False, is_german: bool = False) -> bool:
+    """Whether a word that closes its clause is a secret: unless it describes one (expired)."""
     if kind in ("weak", "code") or len(value) < 3 or " " in value:
         return False
-    if _is_mixed(value) and how != "assign":
+    if _is_mixed(value) and link != "assignment":
         return False
-    is_described = low in _words("state") or _grammar("adjective").match(low) or (
-        is_german and low == value and _grammar("german adjective").match(low))
-    if is_described and not is_assigned:
+    low = value.lower()
+    is_described = low in _STATES or _ADJECTIVE.match(low) or (
+        is_german and low == value and _GERMAN_ADJECTIVE.match(low))
+    if is_described and not is_equated:
         return False
     if kind == "password" or (is_chinese and len(value) >= 12):
-        return how in ("assign", "says") or (is_chinese and how == "beside" and len(value) >= 4)
-    return how == "assign" and len(value) >= 8
+        return link in ("assignment", "copula") or (
+            is_chinese and link == "adjacent" and len(value) >= 4)
+    return link == "assignment" and len(value) >= 8
 
 
-def _looks_secret(value: _Value, kind: str, how: str, *, is_quoted: bool) -> bool:
-    """Weigh the look of a value against how clearly the text calls it a secret."""
-    text, size = value.text, len(value.text)
-    is_own = kind in ("password", "code")
-    if kind == "weak" or (how == "filled" and not is_own):
-        is_mail_code = kind != "weak" and re.fullmatch("[a-z]{16}", text)   # as providers give
-        return (size >= 12 and _is_random(text)) or bool(is_mail_code)
-    if text.isdigit():
-        if not is_own:
-            return size >= 16
-        return size >= (3 if how == "assign" else 4) and not (kind == "code" and size > 10)
-    if _is_random(text):
-        return True
-    has_digit = re.search(r"\d", text[:_LOOKED_AT]) is not None
-    if _is_mixed(text) and " " not in text:
-        if kind == "code" and how != "assign":
-            return re.fullmatch(r"[A-Z0-9#*\-]{4,16}", text) is not None
-        if is_own:
-            return size >= {"assign": 3, "says": 4}.get(how, 5)
-        return (how == "assign" and size >= 4) or (how == "says" and has_digit and size >= 6)
-    if is_quoted and is_own and how == "beside" and " " in text:
-        return any(len(word) > 7 and word.isalnum() and _is_mixed(word)
-                   for word in text[:_LOOKED_AT].split(" "))
-    if not is_quoted or how not in ("assign", "says"):
-        return False
-    is_plain = not _grammar("words of a form").search(text[:_LOOKED_AT].lower()) and (
-        not _CLAUSE.intersection(text))
-    return has_digit or (size >= 3 and is_plain and (is_own or " " not in text))
+# What is said of a password in prose: participles and adjectives; German ones, which a noun's
+# capital letter tells apart; nouns and adverbs that make a compound or end a sentence.
+_ADJECTIVE = _verbose(r"""
+    .{0,40}[aeiou].{0,40}(?:ed|ing)$
+  | .{0,40}(?:[ai]ble|ory|ive|ful|less|ous)$
+""")
+_GERMAN_ADJECTIVE = _verbose(r""".{0,40}(?:ig|lich|bar|isch|los|t|en)$""")
+_NOUN = _verbose(r"""
+    .{0,40}(?: [aeiou].{0,40}(?:ing|ed) | ion | ment | ness | ity | ance | ence | ship | able
+      | (?:[aeiou]l|[bcentsu])ly )$
+""")
+
+# "password reset", "token bucket": the label is half of a compound.
+_COMPOUND_WORDS = frozenset("""
+    file files command commands entry database db binary utility tool line lines root reset
+    resets policy manager managers field fields prompt prompts rotation hash hashes strength
+    length change changes box dialog page form input inputs hint recovery rule rules check
+    checks store safe vault generator expiry expiration authentication auth login logins
+    screen step error errors attempt attempts list lists history cracker cracking guessing
+    reuse sharing protection requirement requirements format type types value values name
+    names id count counts limit limits budget usage bucket ring economy stream cost costs
+    price prices refresh exchange endpoint server service scheme stores storage key keys
+    access santa sauce ingredient weapon agent agents services society admirer life
+    meeting meetings door ballot scanning scanner leak leaks management handling today
+    tomorrow yesterday again twice back away anymore either too here there now then once also
+    soon please only alone together online vergessen ändern zurücksetzen eingeben falsch
+    setzen speichern prüfen merken verloren geändert abgelaufen teilen per mail""".split())
+
+# Words that start a sentence about passwords, not a value.
+_FUNCTION_WORDS = frozenset("""
+    return raise throw break continue is was are be been has have must should may can will
+    not no never the a an of to in on at by for with from as and or but if then when than
+    that this these those it its you your my our we they please choose see ask use every each
+    some any one all none here there very too still only also more less enough long short
+    words characters letters minimum contain contains ist war sind wird wurde werden worden
+    geworden hat haben muss müssen soll sollte darf kann nicht nie kein keine der die das den
+    dem des ein eine einen und oder aber wenn dann als dass dies diese es sie er wir ihr ich
+    man bitte siehe nur auch noch schon sehr zu im am an auf aus bei mit nach von vom für über
+    unter vor hier dort jeder jede alle wörter zeichen buchstaben mindestens""".split())
+
+# -- reversed = value link label ----------------------------------------------
+
+_REVERSED_LINK = _verbose(r"""
+      \s(?: as | is | als | ist | = )\s | 作为 | 当作? | 做 | 设为 | 设成 | 就?是 | →
+    | [\"']\s?[!=]==?\s?
+""")
+_VALUE_BEFORE = _verbose(r"""
+      [\"'](?P<quoted>[^\"'\n\x00]{3,99})[\"'](?: \s?[!=]==?\s? )?$
+    | (?P<bare>[^\s\"'`,:()\x00，。；：\u3001-\u9fff]{5,99})[\"'`]?\s?$
+""")
+_WORDS_BEFORE_LABEL = _verbose(r"(?: [\u4e00-\u9fff]{0,8} | (?: [a-z0-9_.\-]{1,20}[ -]? ){0,4} )$")
 
 
-def _values_before(page: _Page, labels: list[_Label]) -> dict[int, _Span]:
+def _find_reversed(document: _Document, labels: list[_Label]) -> dict[int, _Span]:
     """Return {start of a label: value} for the other order: "use Y as the password", Y 是密码."""
     found: dict[int, _Span] = {}
     if not labels:
         return found
     starts = [label.start for label in labels]
-    for link in _grammar("backward link").finditer(page.low):
-        is_compared = link[0][0] in "\"'"
-        if not is_compared and _CHINESE.match(page.plain, link.start() - 1):
+    for link in _REVERSED_LINK.finditer(document.lower):
+        is_compared = link[0][0] in "\"'"                  # "Y" == password
+        if not is_compared and _CHINESE.match(document.folded, link.start() - 1):
             continue                              # no value ends in a Chinese character
         place = bisect.bisect_left(starts, link.end())
-        if place == len(labels) or labels[place].start - link.end() > 90:
+        if place == len(labels) or starts[place] - link.end() > 90:
             continue
         label = labels[place]
-        if not _grammar("words before the label").match(page.low, link.end(), label.start):
+        if not _WORDS_BEFORE_LABEL.match(document.lower, link.end(), label.start):
             continue
-        left = max(0, link.start() - 101)
-        word = _grammar("value before").search(
-            page.plain[left:link.end() if is_compared else link.start()])
-        if not word:
-            continue
-        kind = str(word.lastgroup)
-        value = word[kind]
-        is_file = re.search(r"/.{0,90}\.\w{1,5}$|^\.{0,2}/", value)
-        is_good = word["quoted"] or (not is_file and _is_mixed(value) and re.search(r"\d", value))
-        if is_good and not _is_void(value) and (label.kind != "weak" or _is_random(value)):
-            found[label.start] = _Span(left + word.start(kind), left + word.end(kind), "")
+        value = _value_before(document, link.end() if is_compared else link.start())
+        if value and (label.kind != "weak" or _is_random(value.text)):
+            found[label.start] = _Span(value.start, value.end, "")
     return found
 
 
-# -- accounts, tables, strays -------------------------------------------------
+def _value_before(document: _Document, end: int) -> _Value | None:
+    left = max(0, end - 101)
+    found = _VALUE_BEFORE.search(document.folded[left:end])
+    if not found:
+        return None
+    group = str(found.lastgroup)
+    text = found[group]
+    if _is_harmless(text):
+        return None
+    if group == "bare":
+        is_file = _compiled(r"/.{0,90}\.\w{1,5}$|^\.{0,2}/").search(text)
+        if is_file or not (_is_mixed(text) and _compiled(r"\d").search(text)):
+            return None
+    return document.value(left + found.start(group), left + found.end(group))
 
-def _in_accounts(page: _Page) -> Iterator[_Span]:
-    """A user name and then the password: login bob / X, user bob pass X."""
-    for found in _grammar("account").finditer(page.low):
+
+# -- accounts and tables ------------------------------------------------------
+
+_ACCOUNT = _verbose(r"""
+    \b(?:
+        (?: log-?in | sign-?in | creds | credentials? | account | zugang | zugangsdaten
+          | anmeldung | anmeldedaten | konto )(?: \s?[:=] )?\s{1,3}(?: is\s | ist\s )?
+      | (?: user | username | usr | login | benutzer )(?: \s?[:=] )?\s
+    )
+    (?P<name>[\w.@\-]{2,40})
+    (?: \s/\s | [,;]?\s(?: pass | pw | pwd | passw )(?: \s?[:=] )?\s )
+    (?P<value>[^\s\"'`,;|/\x00]{3,64})
+""")
+_PAGES = frozenset("""
+    page form screen button flow logout signup register view dialog endpoint route handler
+    menu test tests error errors seite maske""".split())
+
+
+def _find_accounts(document: _Document) -> Iterator[_Span]:
+    """account = user name value: login bob / X, user bob pass X"""
+    for found in _ACCOUNT.finditer(document.lower):
         start, end = found.span("value")
-        value = page.plain[start:end]
+        value = document.folded[start:end]
         value = value.rstrip("." if _is_mixed(value) else ".:!?")
         end = start + len(value)
-        if _is_void(value) or found["name"] in _words("function") or (
-                _words("page").intersection((found["name"], value.lower()))):
+        if _is_harmless(value) or found["name"] in _FUNCTION_WORDS:
             continue
-        has_end = not _grammar("prose follows").match(page.plain, end) and (
-            page.plain[end:end + 2] != " /")
+        if found["name"] in _PAGES or value.lower() in _PAGES:       # login page / form
+            continue
         is_secret = (_is_mixed(value) and len(value) > 4) or _is_scrambled(value)
-        if is_secret or (has_end and len(value) > 7 and value.isalpha() and _ends_clause_as_secret(
-                value, "password", "assign", is_chinese=False, is_assigned=False)):
+        if not is_secret and len(value) > 7 and value.isalpha():
+            goes_on = _PROSE_FOLLOWS.match(document.folded, end) or (
+                document.folded.startswith(" /", end))
+            is_secret = not goes_on and _is_secret_last_word(value, "password", "assignment")
+        if is_secret:
             yield _Span(start, end, "password")
 
 
-def _in_tables(page: _Page) -> Iterator[_Span]:
-    """Markdown tables: what stands below a header cell that is a label."""
-    if "|" not in page.plain or "--" not in page.plain:
+def _find_in_tables(document: _Document) -> Iterator[_Span]:
+    """Find what stands below a header cell that is a label, in Markdown tables."""
+    if "|" not in document.folded or "--" not in document.folded:
         return
-    at, header = 0, ""
-    columns: dict[int, str] = {}
-    is_of_accounts = False
-    for line in page.low.split("\n"):
+    at = 0
+    header = ""
+    kinds: dict[int, str] = {}            # number of a column -> kind of its label
+    has_accounts = False
+    for line in document.lower.split("\n"):
         cells = line.split("|")
         if len(cells) < 2:
-            columns = {}
+            kinds = {}
         elif "--" in line and not line.strip(" \t\r|:-"):
             heads = [cell.strip(" \t\r*_`\"'") for cell in header.split("|")]
-            columns = {n: kind for n, head in enumerate(heads) if (kind := _column_kind(head))}
-            is_of_accounts = not _words("table head").isdisjoint(heads)
-        elif columns:
-            yield from _in_row(page, cells, at, columns, is_of_accounts)
+            kinds = {n: kind for n, head in enumerate(heads) if (kind := _kind_of_column(head))}
+            has_accounts = not _HEADS_OF_ACCOUNTS.isdisjoint(heads)
+        elif kinds:
+            yield from _find_in_row(document, cells, at, kinds, has_accounts)
         at += len(line) + 1
         header = line
 
 
-def _column_kind(head: str) -> str | None:
-    label = _grammar("label").search(head) if len(head) < 25 else None
-    if not label or label.lastgroup == "weak" or label.end() + 2 < len(head) or (
-            _grammar("no password between").search(head)):
+_HEADS_OF_ACCOUNTS = frozenset("""
+    user users username name names login host account service server email mail system site
+    device url who benutzer benutzername konto dienst gerät wer
+    用户 用户名 账号 名称 姓名 主机 系统 服务""".split())
+
+
+def _kind_of_column(head: str) -> str | None:
+    if len(head) > 24 or _NOT_ITSELF.search(head):
         return None
-    return label.lastgroup
+    label = _LABEL.search(head)
+    is_clear = label and label.lastgroup != "weak" and label.end() + 2 >= len(head)
+    return label.lastgroup if label and is_clear else None
 
 
-def _in_row(page: _Page, cells: list[str], at: int, columns: dict[int, str],
-            is_of_accounts: bool) -> Iterator[_Span]:
+def _find_in_row(document: _Document, cells: list[str], at: int, kinds: dict[int, str],
+                 has_accounts: bool) -> Iterator[_Span]:
     for number, cell in enumerate(cells):
-        text = page.plain[at:at + len(cell)]
+        text = document.folded[at:at + len(cell)]
         value = text.strip(" \t\r*`\"'")
-        if number in columns and value and " " not in value and "\0" not in value and (
-                not _is_void(value)):
+        kind = kinds.get(number)
+        if kind and _is_secret_cell(value, kind, has_accounts):
             start = at + text.index(value)
-            kind = columns[number]
-            is_word = kind == "password" and is_of_accounts and _ends_clause_as_secret(
-                value, "password", "assign", is_chinese=False, is_assigned=False)
-            found = _Value(start, start + len(value), value, False)
-            if is_word or _is_scrambled(value) or _looks_secret(found, kind, "says",
-                                                                 is_quoted=False):
-                yield _Span(start, start + len(value), kind)
+            yield _Span(start, start + len(value), kind)
         at += len(cell) + 1
 
 
-def _strays(page: _Page, labels: list[_Label]) -> Iterator[_Span]:
-    """A random string within 60 characters of a clear label, or alone, and not named a hash."""
+def _is_secret_cell(value: str, kind: str, has_accounts: bool) -> bool:
+    if not value or " " in value or "\0" in value or _is_harmless(value):
+        return False
+    is_word = has_accounts and kind == "password" and _is_secret_last_word(
+        value, "password", "assignment")
+    return is_word or _is_scrambled(value) or _looks_secret(value, kind, "copula",
+                                                            is_quoted=False)
+
+
+# -- strays -------------------------------------------------------------------
+
+# What a random string is where no secret is meant: a hash, a generated name, a public key.
+_NAMES_A_HASH = _verbose(r"""
+    (?: commit | sha\d* | hash | digest | checksum | rev(?:ision)? | uuid | guid | md5 | etag
+      | id | integrity | base64 | public[ _-]?key | ssh-\w{3,9} | (?<!\w)//\S{0,80}
+      | base64,\S{0,80}
+      # what has a generated name: a model, an image, a run
+      | model+ | image | pod | run | session | thread | job | task | trace | span | container
+      | node | slack | wheel | package )
+    \W{0,4}(?: is | was | ist | [是为=] )?\W{0,3}$
+""")
+
+
+def _find_strays(document: _Document, labels: list[_Label]) -> Iterator[_Span]:
+    """Find random strings within 60 characters of a clear label, or alone, and no hash."""
     places = [label.start for label in labels if label.kind not in ("weak", "code")]
-    for found in re.finditer(r"[A-Za-z0-9+/_\-.]{20,}={0,2}", page.plain):
+    for found in _compiled(r"[A-Za-z0-9+/_\-.]{20,}={0,2}").finditer(document.folded):
         value, start, end = found[0], found.start(), found.end()
-        is_hash = len(value) <= 64 and _is_hex(value) and (
-            len(value) in (40, 64) or "-" in value)                  # a commit, a UUID
-        if is_hash or not _is_random(value) or _is_void(value) or value.startswith("//"):
+        if _is_hash(value) or not _is_random(value) or _is_harmless(value) or (
+                value.startswith("//")):
             continue
-        before = page.low[max(0, start - 60):start].rpartition("\n")[2]
-        after = page.low[end:end + 60].partition("\n")[0]
-        if _grammar("names a hash").search(before) or _is_public_block(page.low, start) or (
-                _grammar("id of a session").search(value.lower()[:_LOOKED_AT])):
+        before = document.lower[max(0, start - 60):start].rpartition("\n")[2]
+        after = document.lower[end:end + 60].partition("\n")[0]
+        if _NAMES_A_HASH.search(before) or _is_public_block(document.lower, start) or (
+                _SESSION_ID.search(value.lower()[:_LOOKED_AT])):
             continue
         first = bisect.bisect_left(places, start - len(before))
         is_near = first < len(places) and places[first] < end + len(after)
-        if (is_near and re.search(r"\d", value)) or _is_alone(value, before, after):
+        if (is_near and _compiled(r"\d").search(value)) or _is_alone(value, before, after):
             yield _Span(start, end, "api_key")
 
 
-def _is_public_block(low: str, at: int) -> bool:
+def _is_hash(value: str) -> bool:
+    """Whether a value has the form of a commit or a UUID."""
+    return len(value) <= 64 and (len(value) in (40, 64) or "-" in value) and _is_hex(value)
+
+
+def _is_public_block(text: str, at: int) -> bool:
     """Whether *at* lies in a certificate or public key, which is one long random string."""
     block = max(0, at - 4096)
-    return low.rfind("-----begin", block, at) > low.rfind("-----end", block, at)
+    return text.rfind("-----begin", block, at) > text.rfind("-----end", block, at)
 
 
 def _is_alone(value: str, before: str, after: str) -> bool:
-    """Without a label: a long mix of all classes or the only thing on its line, no base64 text."""
-    if len(value) > 120 or _is_hex(value) or len(re.findall(r"[/.]", value)) > 2:
+    """Whether a value without a label is a key: a long mix of letters and digits, or the only
+    thing on its line; no text in base64."""
+    if len(value) > 120 or _is_hex(value) or value.count("/") + value.count(".") > 2:
         return False
-    if re.split(r"[_\-:.]", value.lower())[0] in _words("id"):
+    if _compiled(r"[_\-:.]").split(value.lower())[0] in _ID_PREFIXES:
         return False
-    classes = sum(re.search(kind, value) is not None for kind in (r"\d", "[a-z]", "[A-Z]"))
-    is_only = re.fullmatch(r"\W*[\w.\-]{0,24}\W{0,4}", before) and not after.strip(" \"'.;,)")
+    classes = sum(_compiled(one).search(value) is not None for one in (r"\d", "[a-z]", "[A-Z]"))
+    is_only = not after.strip(" \"'.;,)") and _compiled(
+        r"\W*[\w.\-]{0,24}\W{0,4}").fullmatch(before)
     is_likely = (classes == 3 and len(value) >= 30) or (classes > 1 and is_only)
     return bool(is_likely) and not _decoded(value)
 
 
-def _personal_numbers(page: _Page) -> Iterator[_Span]:
-    """Chinese identity numbers (GB 11643 check digit), bank cards (Luhn), phone numbers."""
-    for found in _grammar("personal number").finditer(page.plain):
-        number, label = re.sub(r"[ \-]", "", found[0]), str(found.lastgroup)
+# -- personal numbers ---------------------------------------------------------
+
+_PERSONAL_NUMBER = _verbose(r"""
+    (?<![A-Za-z0-9])
+    (?: (?P<id_number>[1-9]\d{16}[\dXx])
+      | (?P<phone>(?:(?:\+|00)86[ \-]?)?1[3-9]\d(?:[ \-]?\d{4}){2}
+          | \+\d{1,3}(?:[ \-]?\d{2,5}){2,4} | 0\d{2,3}-\d{7,8})
+      | (?P<bank_card>\d(?:[ \-]?\d){12,18})
+    )
+    (?![A-Za-z0-9]|-\d)
+""")
+_PERSONAL = ("id_number", "bank_card", "phone")
+
+
+def _find_personal_numbers(document: _Document) -> Iterator[_Span]:
+    """Find Chinese identity numbers (GB 11643 check digit), bank cards (Luhn), phone numbers."""
+    for found in _PERSONAL_NUMBER.finditer(document.folded):
+        number = _compiled(r"[ \-]").sub("", found[0])
+        label = str(found.lastgroup)
         if label == "id_number" and not _is_identity(number):
             label = "bank_card"
         if label != "bank_card" or (number.isdigit() and _is_luhn(number)):
@@ -2468,13 +2702,13 @@ def _personal_numbers(page: _Page) -> Iterator[_Span]:
 
 def _is_identity(number: str) -> bool:
     weights = (7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2)
-    rest = sum(w * int(d) for w, d in zip(weights, number)) % 11
+    rest = sum(weight * int(digit) for weight, digit in zip(weights, number)) % 11
     real_date = number[10:12] < "13" and number[12:14] < "32"
     return real_date and "10X98765432"[rest] == number[17].upper()
 
 
 def _is_luhn(number: str) -> bool:
-    doubled = sum(sum(divmod(2 * int(d), 10)) for d in number[-2::-2])
+    doubled = sum(sum(divmod(2 * int(digit), 10)) for digit in number[-2::-2])
     return (doubled + sum(map(int, number[-1::-2]))) % 10 == 0 and len(set(number)) > 1
 
 
@@ -2496,21 +2730,33 @@ def redact(text: str, *, rules: Sequence[str] = (), personal: str | None = None,
         raise UsageError("personal must be None, 'redact' or 'hash', and 'hash' needs a key")
     extra = _extra_rules(tuple(rules))
     labels: dict[str, None] = {}
+
+    def mark(span: _Span) -> str:
+        is_hashed = personal == "hash" and span.label in _PERSONAL
+        digest = _hashed(text[span.start:span.end], key) if is_hashed else ""
+        return f"{span.quote}[已脱敏:{span.label}{digest}]{span.quote}"
+
     for _ in range(4):    # what stands behind a hidden value may show only once that is gone
-        spans = _find(text, extra, personal)
+        spans = _find_secrets(text, extra, personal)
         if not spans:
             break
         labels.update((span.label, None) for span in spans)
-        text = _hidden(text, spans, key if personal == "hash" else b"")
+        text = _replaced(text, spans, mark)
     return text, tuple(labels)
 
 
-def _hidden(text: str, spans: list[_Span], key: bytes) -> str:
-    def placeholder(span: _Span) -> str:
-        is_hashed = key and span.label in _PERSONAL
-        mark = _hashed(text[span.start:span.end], key) if is_hashed else ""
-        return f"{span.quote}[已脱敏:{span.label}{mark}]{span.quote}"
-    return _spliced(text, spans, placeholder)
+def _hashed(number: str, key: bytes) -> str:
+    plain = _compiled(r"\W").sub("", number.translate(_FOLDED)).upper()
+    return "_" + hmac.new(key, plain.encode(), hashlib.sha256).hexdigest()[:12]
+
+
+def _replaced(text: str, spans: list[_Span], replacement: Callable[[_Span], str]) -> str:
+    parts = []
+    at = 0
+    for span in spans:
+        parts += text[at:span.start], replacement(span)
+        at = span.end
+    return "".join(parts) + text[at:]
 
 
 def check_rules(patterns: Sequence[str]) -> None:
@@ -2535,65 +2781,64 @@ def _extra_rule(pattern: str) -> tuple[re.Pattern[str], str]:
     if rule.groups not in (1, 2) or rule.match(""):
         raise ConfigError(f"redact_patterns: {pattern!r} must not match the empty text and needs"
                           " one group (hide the match) or two (keep the first, hide the second)")
-    word = _grammar("label").search(pattern.lower())
+    word = _LABEL.search(pattern.lower())
     return rule, str(word.lastgroup) if word and word.lastgroup != "weak" else "custom"
 
 
-def _spliced(text: str, spans: list[_Span], mark: Callable[[_Span], str]) -> str:
-    parts, at = [], 0
-    for span in spans:
-        parts += text[at:span.start], mark(span)
-        at = span.end
-    return "".join(parts) + text[at:]
+# A text with neither of the first two has nothing to hide; without the third, no key.
+_HINT = _verbose(r"""
+      pass | pwd?\b | p/w | kennw | secret | token | key | code | pin | tan\b | otp | cvv
+    | cred | auth | bearer | basic | :// | schl(?:ü|ue)ss | geheim | losung | echo | printf
+    | log\s?in | sign\s?in | user | usr | admin | root | zugang | benutzer | konto | anmelde
+    | verbind | combination | phrase | mnemonic | identified | sid\b | dsn | cookie | session
+    | private | access | hook | sig | psk | pat\b | connect | openssl | sk- | \s-[pua]
+    | 密 | 口令 | 令牌 | \\u5 | 码 | 凭 | 钥 | 暗号 | 助记 | 登 | 账 | 帐 | 用户 | 连接
+""")
+_HINT_OF_A_KEY = _verbose(r"[A-Za-z0-9_\-+/=.]{16} | \$[0-9a-z]{1,8}\$")
+_ROOM_FOR_A_KEY = _verbose(r"[A-Za-z0-9_\-+/=.:]{11} | \$")
 
 
-def _masked(text: str, spans: list[_Span]) -> str:
-    return _spliced(text, _merged(spans), lambda span: "\0" * (span.end - span.start))
-
-
-def _hashed(number: str, key: bytes) -> str:
-    plain = re.sub(r"\W", "", _folded(number)).upper()
-    return "_" + hmac.new(key, plain.encode(), hashlib.sha256).hexdigest()[:12]
-
-
-def _find(text: str, extra: tuple, personal: str | None) -> list[_Span]:
-    if text.isascii() or not _UNSEEN.search(text):
-        return _find_seen(text, extra, personal)
-    places = [at for at, c in enumerate(text) if not _UNSEEN.match(c)]
-    spans = _find_seen(_UNSEEN.sub("", text), extra, personal)
+def _find_secrets(text: str, extra: tuple, personal: str | None) -> list[_Span]:
+    """Return what to hide, in order and without overlaps."""
+    if text.isascii() or not INVISIBLE.search(text):
+        return _find_in_visible(text, extra, personal)
+    places = [at for at, c in enumerate(text) if not INVISIBLE.match(c)]
+    spans = _find_in_visible(INVISIBLE.sub("", text), extra, personal)
     return [span._replace(start=places[span.start], end=places[span.end - 1] + 1)
             for span in spans]
 
 
-def _find_seen(text: str, extra: tuple, personal: str | None) -> list[_Span]:
-    """Find what to hide in a text without invisible marks; sorted, without overlaps."""
-    page = _Page.of(text)
-    spans: list[_Span] = []
-    for rule, label in extra:
-        for found in rule.finditer(page.raw):
-            start, end = found.span(2 if rule.groups == 2 else 0)
-            if "\0" not in page.raw[start:end]:
-                spans.append(_Span(start, end, label))
+def _find_in_visible(text: str, extra: tuple, personal: str | None) -> list[_Span]:
+    document = _Document.of(text)
+    spans = [*_find_by_extra_rules(document, extra)]
     if personal:
-        spans += _personal_numbers(page)
-    if not _grammar("hint").search(page.low) and not _grammar("hint of a key").search(page.plain):
+        spans += _find_personal_numbers(document)
+    if not _HINT.search(document.lower) and not _HINT_OF_A_KEY.search(document.folded):
         return _merged(spans)
-    spans += _by_rules(page, "phrase")
-    spans += _private_keys(page)
-    spans += _by_rules(page, "address")
-    page = page.masked(spans)
-    labels = _labels_in(page)
-    if _grammar("room for a key").search(page.raw):
-        spans += _by_rules(page, "key")
-        spans += _prefixed_keys(page)
-    spans += _by_rules(page, "command")
-    if _grammar("signing in").search(page.low):
-        spans += _by_rules(page, "sign-in")
-    spans += _labelled(page, labels)
-    spans += _in_accounts(page)
-    spans += _in_tables(page)
-    spans += _strays(page.masked(spans), labels)
+    spans += _find_by_rules(document, "phrase")
+    spans += _find_private_keys(document)
+    spans += _find_by_rules(document, "address")
+    document = document.without(spans)
+    labels = _labels_in(document)
+    if _ROOM_FOR_A_KEY.search(document.raw):
+        spans += _find_by_rules(document, "key")
+        spans += _find_prefixed_keys(document)
+    spans += _find_by_rules(document, "command")
+    if _SIGNING_IN.search(document.lower):
+        spans += _find_by_rules(document, "sign-in")
+    spans += _find_labelled(document, labels)
+    spans += _find_accounts(document)
+    spans += _find_in_tables(document)
+    spans += _find_strays(document.without(spans), labels)
     return _merged(spans)
+
+
+def _find_by_extra_rules(document: _Document, extra: tuple) -> Iterator[_Span]:
+    for rule, label in extra:
+        for found in rule.finditer(document.raw):
+            start, end = found.span(2 if rule.groups == 2 else 0)
+            if "\0" not in document.raw[start:end]:
+                yield _Span(start, end, label)
 
 
 def _merged(spans: list[_Span]) -> list[_Span]:
@@ -2912,11 +3157,6 @@ LONG_TEXT = 4_000           # characters; above this a text is compared by a sam
 _SAMPLE = 512               # word pairs kept of a long text
 _CJK = ("\u2e80-\u2fff\u3005-\u3007\u3040-\u9fff\uac00-\ud7af\uf900-\ufaff"
         "\U00020000-\U0003ffff")
-
-
-@functools.cache
-def _compiled(source: str, flags: int = 0) -> re.Pattern:
-    return re.compile(source, flags)        # at first use: imports stay cheap
 
 
 def normalise(text: str) -> str:

@@ -1291,7 +1291,7 @@ class MustHide(unittest.TestCase):
                 self.assertEqual(redact(text.format(secret))[0], text.format("[已脱敏:password]"))
 
     def test_marks_that_show_nothing_hide_no_label_and_no_value(self) -> None:
-        for mark in "\u200b\u200d\u00ad\u2060\ufeff":
+        for mark in "\u200b\u200d\u00ad\u2060\ufeff\u034f\ufe0f":
             for slot in ("{w}", "{p}"):
                 secret = fill(slot, self.rng)[1]
                 self.assertEqual(redact(f"a{mark}b pass{mark}word: {secret}")[0],
