@@ -99,7 +99,7 @@ __all__ = [
     "append_bytes", "build_parser", "check_known", "check_rules", "check_selectors",
     "conflict_candidates", "count_access", "pluralize", "cut_tags", "differs_in_fact",
     "display_text", "excerpt", "explain_usage", "extract_entities", "facts", "file_version",
-    "find_conflicts", "find_duplicate", "find_root", "fits", "format_mapping", "from_json",
+    "find_conflicts", "find_duplicate", "find_root", "first_conflict", "fits", "format_mapping", "from_json",
     "fsync_folder", "get_encryption", "import_system", "is_ciphertext", "is_date", "is_gram",
     "is_one_word", "is_safe_id", "is_same_agent", "iso", "join_rows", "little_endian_bytes",
     "load_commands", "load_config", "magic_bytes", "main", "make_folder", "minmax_merge",
@@ -9247,7 +9247,7 @@ class HermesLite:
             other = self.store.text(memory_id)
             if other is None or duplicate and memory_id == duplicate.id:
                 continue
-            if found := _conflict(draft.content, other):
+            if found := first_conflict(draft.content, other):
                 conflicts.append(Conflict(memory_id, *found, self.redact_field(other)))
         return duplicate, tuple(conflicts)
 
@@ -10067,7 +10067,7 @@ def _union(one: Iterable[str], two: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*one, *two)))
 
 
-def _conflict(new: str, old: str) -> tuple[str, str] | None:
+def first_conflict(new: str, old: str) -> tuple[str, str] | None:
     """Return (what about, type): of near-duplicates the fact, else the first of find_conflicts."""
     shorter, longer = sorted((len(normalise(new)), len(normalise(old))))
     if shorter >= SHORTEST_DUPLICATE and 2 * shorter >= DUPLICATE_RATIO * (shorter + longer):

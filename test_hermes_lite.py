@@ -42,9 +42,10 @@ import time
 import unicodedata
 import unittest
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from difflib import SequenceMatcher
+from itertools import islice
 from pathlib import Path
 from unittest import mock
 
@@ -59,12 +60,29 @@ from hermes_lite import (  # noqa: E402
 
 CORE = HERE / "hermes_lite.py"
 SOURCE = CORE.read_text("utf-8")
+DATA = HERE / "test_data"
 ROOT_USER = os.name == "posix" and os.geteuid() == 0
 FAST = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # fsync costs nothing there
 NOON = datetime(2026, 8, 17, 12, 0, tzinfo=timezone.utc)
+TIMEOUT = 1800         # seconds; only a process that hangs for good fails by it
+
+
+def read_data(name: str) -> list[dict]:
+    """Return the rows of a file of test_data: sentences and pairs that a test goes through."""
+    path = DATA / f"{name}.jsonl"
+    if not path.exists():
+        raise FileNotFoundError(f"{path} is missing: test_hermes_lite.py reads the folder "
+                                f"{DATA.name} beside it; copy it, too")
+    return [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
+
+
+# Where child processes keep the compiled core: it is compiled once a run, not once a process,
+# and nothing is written beside the sources.
+PYCACHE = tempfile.TemporaryDirectory(prefix="hermes-lite-pycache-")
 
 
 def setUpModule() -> None:
+    unittest.addModuleCleanup(PYCACHE.cleanup)
     logging.disable(logging.CRITICAL)
     for name in [n for n in os.environ if n.startswith("HERMES_") or n.endswith("_API_KEY")]:
         del os.environ[name]                       # the person's own settings are not tested
@@ -88,7 +106,7 @@ def made_key() -> str:
 def bare_env(**more: str) -> dict[str, str]:
     """An environment as cron gives it; Windows needs two names more."""
     kept = {name: os.environ[name] for name in ("SYSTEMROOT", "TMP") if name in os.environ}
-    return {**kept, "PYTHONDONTWRITEBYTECODE": "1", "HERMES_VECTOR_BACKEND": "local", **more}
+    return {**kept, "PYTHONPYCACHEPREFIX": PYCACHE.name, "HERMES_VECTOR_BACKEND": "local", **more}
 
 
 @dataclasses.dataclass
@@ -99,19 +117,23 @@ class Run:
     err: str
 
 
-def spawn(*words: object, stdin: bytes = b"", python=(sys.executable,), script=CORE,
-          **env: str) -> Run:
+IMPORT_CORE = f"import sys; sys.path.insert(0, {str(HERE)!r}); import hermes_lite as h\n"
+# The command line in two forms: a script is compiled at every start, a module is not.
+AS_SCRIPT = (sys.executable, str(CORE))
+AS_MODULE = (sys.executable, "-c", IMPORT_CORE + "sys.exit(h.main())")
+
+
+def spawn(*words: object, stdin: bytes = b"", program=AS_MODULE, **env: str) -> Run:
     """Run the command line as a process of its own."""
-    done = subprocess.run([*map(str, python), str(script), *map(str, words)], input=stdin,
-                          capture_output=True, env=bare_env(**env), timeout=120)
+    done = subprocess.run([*map(str, program), *map(str, words)], input=stdin,
+                          capture_output=True, env=bare_env(**env), timeout=TIMEOUT)
     return Run(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def script(code: str, *words: object, stdin: bytes = b"", **env: str) -> str:
     """Run *code* in a fresh Python that knows the core as `h`; return what it printed."""
-    start = f"import sys; sys.path.insert(0, {str(HERE)!r}); import hermes_lite as h\n"
-    done = subprocess.run([sys.executable, "-c", start + code, *map(str, words)], input=stdin,
-                          capture_output=True, env=bare_env(**env), timeout=120)
+    done = subprocess.run([sys.executable, "-c", IMPORT_CORE + code, *map(str, words)],
+                          input=stdin, capture_output=True, env=bare_env(**env), timeout=TIMEOUT)
     if done.returncode:
         raise AssertionError(done.stderr.decode())
     return done.stdout.decode().strip()
@@ -153,15 +175,23 @@ def thread_seconds(act) -> float:
         gc.enable()
 
 
-def growth(act, unit: str, size: int) -> float:
-    """Return how many times dearer a character is in a text ten times as long; 1 is linear.
+def ratio_of_pairs(large: Callable[[], object], small: Callable[[], object], *,
+                   most: float, tries: int = 40) -> float:
+    """Return how many times dearer *large* is than *small*: the median of paired measurements.
 
-    Time of this thread's own work counts, the best of three runs; the tests leave slack.
+    Both of a pair are measured in one go: a processor that is slow for a while is slow for both.
+    No more pairs are measured once the median is at most *most*.
     """
-    def seconds(text: str) -> float:
-        return thread_seconds(lambda: act(text))
-    small, large = (unit * (length // len(unit)) for length in (size, 10 * size))
-    return min(seconds(large) for _ in range(3)) / 10 / min(seconds(small) for _ in range(3))
+    ratios: list[float] = []
+    while len(ratios) < tries and not (ratios and statistics.median(ratios) <= most):
+        ratios.append(thread_seconds(large) / thread_seconds(small))
+    return statistics.median(ratios)
+
+
+def growth(act: Callable[[str], object], unit: str, size: int) -> float:
+    """Return how many times dearer a character is in a text ten times as long; 1 is linear."""
+    short, long = (unit * (length // len(unit)) for length in (size, 10 * size))
+    return ratio_of_pairs(lambda: act(long), lambda: act(short), most=30) / 10
 
 
 class Case(unittest.TestCase):
@@ -307,9 +337,34 @@ def memories(*items):
 TEA = {"content": "用户喜欢喝茶", "category": "preference", "importance": 6}
 
 
+def parse_markdown(text: str) -> None:
+    with contextlib.suppress(ValueError):
+        h.from_markdown("---\nid: x\n" + text + "\n---\n" + text)
+
+
+PARSERS = (tokenize_terms, normalise, facts, h.conflict_queries, h.extract_entities,
+           h.RuleDigester().digest, parse_markdown, lambda text: h.span_of(text, NOON),
+           h.phrases_of, h.identifiers, h.speakers_of, h.cues_of,
+           lambda text: differs_in_fact(text, text[1:]),
+           lambda text: find_conflicts(text, text[1:]))
+PARSED_UNITS = ("a", "1.", "a-", '"', "(", "://", "我们决定", "stop using a ", "key: [", "\n",
+                "I prefer ", "2026-08-")
+
+
+class LinearTime(unittest.TestCase):
+    """Twice the text costs twice the time, in whatever reads texts of others."""
+
+    def test_every_parser_is_linear(self) -> None:
+        for number, parser in enumerate(PARSERS):          # on every unit in test_stress.py
+            for unit in PARSED_UNITS[number % 4::4]:
+                with self.subTest(parser=number, unit=unit):
+                    self.assertLess(growth(parser, unit, 400), 4)
+
+
 class Book(unittest.TestCase):
     """The module reads as its docstring says."""
     chapters = re.findall(r"^# =+\n# (\d+)\. (.+)\n# =+$", SOURCE, re.M)
+    tree = ast.parse(SOURCE)
 
     def test_the_map_equals_the_banners(self):
         rows = re.findall(r"^ +(\d+) (\S+(?: \S+)*)  +\S", h.__doc__, re.M)
@@ -322,7 +377,7 @@ class Book(unittest.TestCase):
         starts = [m.start() for m in re.finditer(r"^# =+\n# \d+\. ", SOURCE, re.M)]
         lines = [SOURCE.count("\n", 0, at) + 1 for at in starts]
         found = {}
-        for node in ast.parse(SOURCE).body:
+        for node in self.tree.body:
             names = [getattr(node, "name", None), getattr(getattr(node, "target", None), "id", 0)]
             for target in getattr(node, "targets", []):
                 names += [n.id for n in ast.walk(target) if isinstance(n, ast.Name)]
@@ -343,16 +398,17 @@ class Book(unittest.TestCase):
 
     def test_a_chapter_uses_only_those_above_it(self):
         defined = self.defined()
-        for node in ast.parse(SOURCE).body:
+        for node in self.tree.body:
             here = defined.get(getattr(node, "name", ""), 0)
-            hints = {id(part) for field in ast.walk(node)
+            parts = [*ast.walk(node)] if here else []
+            hints = {id(part) for field in parts
                      for hint in (getattr(field, "annotation", None), getattr(field, "returns", 0))
                      if isinstance(hint, ast.AST) for part in ast.walk(hint)}
-            own = {part.arg if isinstance(part, ast.arg) else part.id for part in ast.walk(node)
-                   if isinstance(part, ast.arg) or isinstance(getattr(part, "ctx", 0), ast.Store)
-                   and isinstance(part, ast.Name)}
-            for part in ast.walk(node) if here else ():
-                if isinstance(part, ast.Name) and id(part) not in hints and part.id not in own:
+            names = [part for part in parts if isinstance(part, ast.Name)]
+            own = {part.id for part in names if isinstance(part.ctx, ast.Store)}
+            own |= {part.arg for part in parts if isinstance(part, ast.arg)}
+            for part in names:
+                if id(part) not in hints and part.id not in own:
                     self.assertLessEqual(defined.get(part.id, 0), here, part.id)
 
     def test_what_is_exported_is_there_and_documented(self):
@@ -361,7 +417,7 @@ class Book(unittest.TestCase):
 
     def test_an_import_needs_the_standard_library_alone_and_does_nothing(self):
         said = subprocess.run(
-            [sys.executable, "-I", "-S", "-X", "utf8", "-c",
+            [sys.executable, "-I", "-S", "-X", "utf8", "-X", f"pycache_prefix={PYCACHE.name}", "-c",
              f"import sys; sys.path.insert(0, {str(HERE)!r}); import hermes_lite\n"
              "print(set(sys.modules) & {'yaml', 'requests', 'cryptography', 'numpy', 'argparse',"
              " 'hermes_ext', 'sqlite3', 'asyncio'})"], capture_output=True, text=True,
@@ -777,7 +833,7 @@ class YamlSettings(Case):
                 ("retrieval: {min_score: 1" + 400 * "0" + "}\n", ":1: .{,80}; .*nor above"),
                 ("vectors: {url: " + 90 * "[" + 90 * "]" + "}\n", ":1: .*needs a string"),
                 ('{"vectors": {"url": ' + 400 * "[" + 400 * "]" + "}}", ": .*needs a string"),
-                (2_000 * "[", ": "), (100_000 * '{"a":', ": "),
+                (600 * "[", ": "), (100_000 * '{"a":', ": "),
                 (b"rooms:\n  a\xff: 3\n", "not UTF-8"), ("a: &a [*a]\n", ":1: "),
                 ("rooms:\n  ? [1, 2]\n  : 3\n", ":2: ")):
             with self.subTest(text), self.assertRaisesRegex(ConfigError, f"config.yaml.*{said}"):
@@ -786,7 +842,7 @@ class YamlSettings(Case):
     def test_a_wrong_file_stops_the_command_with_code_3_and_one_sentence(self):
         with contextlib.suppress(ConfigError):
             self.load("retrieval:\n\thot_boost: 1\n")
-        done = spawn("--root", self.root, "stats")
+        done = call("--root", self.root, "stats")
         self.assertEqual((done.code, done.out, done.err.count("\n")), (3, "", 1))
         self.assertNotIn("Traceback", done.err)
 
@@ -843,222 +899,10 @@ def digits(rng: random.Random, size: int) -> str:
     return str(rng.randrange(10 ** (size - 1), 10 ** size))
 
 
-# One template a place between bars; ↵ stands for a line end. Slots: {p} password, {k} key,
-# {a} letters and digits, {4} {6} {16} that many, the rest harmless.
-HIDE = {
-    "zh": r"""测试环境 MySQL 密码是{p}，改之前先备份 ¦ VPN 口令：{p} ¦ 跳板机的登陆密码已经改为 {p}，周五前生效 ¦ 老板的邮箱密码换成{p}了
-NAS 管理员账号 admin 密码 {p} ¦ 记一下，堡垒机密码已更新为“{p}” ¦ 公司 Wi-Fi 密码：{p}（访客网） ¦ Redis 的密码现在是 {p} 。
-门禁码是{6}#，别告诉外人 ¦ 银行卡密码：{6} ¦ 手机收到验证码 {6}，请勿泄露 ¦ 保险柜密码{6} ¦ SIM 卡的 PIN 码是{4} ¦ 网盘提取码：{4}
-高德地图的密钥是{k} ¦ 访问令牌为 {k}，有效期三十天 ¦ 用 {p} 作为数据库口令 ¦ 把 {k} 填到 .env 的 APP_SECRET 里 ¦ 请将{k}设为新的访问令牌
-{p}是路由器密码 ¦ 个人令牌：↵{k} ¦ 解压密码 {p} ¦ 这个 webhook 的签名密钥：`{k}` ¦ 登录后台用 admin/{p} ¦ 账号：test01 密码：{p}
-客户端凭证（client_secret）为 {k} ¦ 支付密码设置成了{6} ¦ 私钥口令为「{p}」 ¦ 服务器密码还是默认的{p} ¦ 授权码：{16}
-运维群里发的新 root 密码：{p}，今晚生效 ¦ 阿里云 RAM 账号的 AccessKey Secret 是 {k} ¦ 帮忙把生产库口令从旧的换成 {p}
-企业微信机器人 key={k} ¦ “{p}”就是那台打印机的密码 ¦ 我把邮箱 SMTP 授权码更新了，现在是{16} ¦ 小程序 appsecret: {k}
-服务器 192.168.1.20，用户 root，密码 {p} ¦ 银行 U 盾密码设成 {6} 了 ¦ 短信码 {6} 别告诉别人
-数据库账号 app_rw 口令 {p}，只读账号口令 {p} ¦ 连接 ES 用 elastic/{p} ¦ wifi 名 Office-5G，密码{p} ¦ 压缩包密码就用 {p} 吧
-密钥已轮换，新值：{k} ¦ 登录密码（测试环境）: {p} ¦ {k} —— 这是新的 CI token ¦ token（只读）：{k} ¦ github 的 PAT 是 {k}
-测试服 ssh 密码 {p} （端口 2222） ¦ 密码: `{p}` ¦ 管理员口令刚改，是 {p} ¦ 群晖登录名 admin，密码 {p} ¦ 财务系统初始密码为{6}，请尽快修改
-令牌：{k}（只给 CI 用） ¦ env 里加一行 SECRET_KEY="{k}" ¦ OpenAI 的 key 是 {k} ¦ 我的支付宝支付密码是{6}
-微信公众号 AppSecret {k} ¦ 密码从 {p} 改为 {p} ¦ 连接串 Server=db;User Id=sa;Password={a};Encrypt=true
-root@10.0.0.5 的密码：{p} ¦ 口令 {p} 过期前要换 ¦ 服务账号密钥 {k} 已写入 Vault
-密码（测试环境）：{w} ¦ 密码（测试环境）是{w} ¦ Anna 的密码：{w} ¦ 口令：{h} ¦ 密码是：{h}""",
-    "en": r"""staging db password: {p} ¦ the password for the jump host is {p}
-The new root password on build-07 was changed to {p}.
-Please use {p} as the password for Jenkins ¦ set the admin password to {p} before Friday
-I reset your password to "{p}" ¦ passphrase for the backup disk = {p}
-Grafana login is admin / {p} ¦ ssh deploy@10.0.0.7, pw: {p} ¦ the API key is {k}
-our token for the CI runner: {k} ¦ FOO_SERVICE_TOKEN={k} ¦ export DB_PASSWORD='{p}'
-db.password={p} ¦   clientSecret: "{k}" ¦ {"user": "bot", "secret_key": "{k}", "ok": true}
-{'api_token': '{k}', 'n': 3} ¦ curl -H "X-Api-Key: {k}" https://api.example.org/v1/items
-curl -H 'Authorization: Bearer {k}' https://api.example.org ¦ mysql -h db1 -u root -p{a} shop
-sshpass -p '{p}' ssh root@10.1.2.3 ¦ app login --user bob --password {p} --region eu
-https://bot:{a}@git.example.org/team/repo.git ¦ mongodb+srv://svc:{a}@cluster0.example.net/prod
-GET /v1/list?access_token={k}&page=2 ¦ The PIN for the alarm panel is {4}
-your verification code is {6} ¦ My OTP: {6} ¦ recovery code {6} ¦ | password | {p} |
-- name: ADMIN_PASSWORD↵  value: {p} ¦ <password>{a}</password>
-conn = connect(user="app", password="{p}", port=5432) ¦ os.environ["HF_TOKEN"] = "{k}"
-{k} is the access token for the printer service ¦ put {k} into SERVICE_KEY on the runner
-"private_token" => "{k}", ¦ [auth]↵secret = {k} ¦ unlock code: {6} ¦ password↵{p}
-the wifi password's {p} ¦ Temp password for new hires: {p} (change on first login)
-I changed the NAS password from {p} to {p} ¦ creds: root / {p} ¦ SMTP_PASS={p}
-POSTGRES_PASSWORD: "{p}" ¦ docker run -e MYSQL_ROOT_PASSWORD={a} mysql:8 ¦ redis-cli -a {a} ping
-Set-Cookie: session={k}; HttpOnly ¦ x-auth-token: {k} ¦ api-key={k} header works
-ANTHROPIC_AUTH_TOKEN={k} ¦ "refreshToken":"{k}","expiresIn":3600 ¦ password -> {p}
-the combination for the safe is {6} ¦ Door code is {4} ¦ My voicemail PIN: {4}
-2fa backup code: {6} ¦ bearer token for staging: {k} ¦ webhook secret whsec_{k}
-ftp://backup:{a}@10.0.0.3/dump ¦ jdbc:postgresql://db/app?user=a&password={a} ¦ PASSWORD "{p}"
-the encryption passphrase is "{p} blue lamp" ¦ Admin pw is {p} ¦ license key: {k}
-SSH-Passphrase = {p} ¦ here's the new Postgres password: {p} ¦ ADMIN_PASSWORD={p} ./start.sh
-PW: {p} ¦ Guest network password = "{p}" ¦ passcode for the meeting: {6} ¦ the secret is {k}
-client_id=abc client_secret={k} ¦ GITLAB_TOKEN: {k} ¦ my api token ({k}) leaked
-token={k}; path=/ ¦ Password is now {p}, was {p} ¦ auth = ("svc", "{p}")
-echo {a} | docker login -u ci --password-stdin
-requests.get(url, headers=dict(Authorization="Bearer {k}")) ¦ password for user "bob" is "{p}"
-smb://bob:{a}@nas/share ¦ API-Token: {k}
-Password of Anna: {w} ¦ Password on stage1: {w} ¦ password staging: {w} ¦ Anna's password: {w}
-Password for Anna's laptop: {w} ¦ the password for the status page is {w}. ¦ pw for Anna: {w}
-token for Anna: {a} ¦ token for Anna: {l} ¦ login bob / {w} ¦ user bob pass {w}
-the wifi code is {a} ¦ recovery code {g} ¦ recovery codes: {g} ¦ mot de passe : {w}
-mot de passe d'Anna : {w} ¦ passphrase: {s} ¦ seed phrase: {s} ¦ my password is {s}
-passphrase = {s}↵next line""",
-    "de": r"""Das Passwort für den Testserver lautet {p} ¦ WLAN-Passwort: {p}
-Datenbankpasswort ist {p} ¦ Das Kennwort wurde auf {p} geändert. ¦ Neues Admin-Passwort: „{p}“
-Bitte {p} als Passwort verwenden ¦ Der API-Schlüssel für die Wetterdaten ist {k}
-Zugangscode zur Garage: {6} ¦ Meine PIN ist {4} ¦ Die PIN für das Tablet lautet {4}.
-Zugriffstoken = {k} ¦ Zugangsdaten: admin / {p} ¦ Sicherheitscode {6}
-Der geheime Schlüssel lautet {k}, bitte nicht weitergeben ¦ Kennwort der Fritzbox = {p}
-das Passwort vom NAS ist jetzt {p} ¦ Passwort geändert auf {p} ¦ Freischaltcode: {6}
-{p} ist das Root-Passwort ¦ Der Token für den Build-Server heißt {k} ¦ Passwort vom Router: {p}
-Ich habe das Passwort auf {p} gesetzt ¦ Neues WLAN-Kennwort lautet: {p}
-Zugang zum Server: root / {p} ¦ Der PIN-Code für die Tür ist {4}
-Mein Login: max.muster, Passwort {p} ¦ Der Token ist {k} ¦ API-Key für DeepL: {k}
-Das Masterpasswort ist „{p}“ ¦ Entsperrcode fürs Handy: {6} ¦ Schlüssel für die API: {k}
-TAN: {6} ¦ Verwende {p} als Kennwort ¦ Passwort = {p} (läuft im Mai ab) ¦ Kennwort: {p}
-Das neue Passwort ist: {p} ¦ Server-Zugang root, Passwort {p} ¦ PIN der Visa-Karte: {4}
-Mein WLAN-Schlüssel ist {p} ¦ Kennung max / Kennwort {p} ¦ das Admin-Kennwort heißt jetzt {p}
-Passwort von Anna: {w} ¦ Kennwort von Eva: {w} ¦ Passwort auf stage1: {w} ¦ Passwort für Anna: {w}
-Passwort von Anna ist {w} ¦ Passwort vom Router: {w} ¦ Passwort bei GitHub: {w}
-Passwort im Wiki: {w} ¦ Passwort Anna: {w} ¦ Das Passwort für den Login-Server lautet {w}.
-Das Passwort von Annas neuem Rechner: {w}, bitte merken ¦ Passwort für Gäste (2. OG): {w}
-Das Passwort meiner Mutter ist {w} ¦ Passwort von Jürgen: {l} und der Rest folgt
-Zugangsdaten: bob / {w} ¦ Passphrase ist {s} ¦ Die Passphrase lautet {s}.""",
-    "mixed": r"""帮我记下 root password: {p} ¦ GitHub token 是 {k}，放到 CI 里 ¦ prod 的 API key 换成 {k}
-wifi password {p} 已经贴在墙上 ¦ secret 设置为 {k} ¦ Der 密码 für NAS ist {p}
-数据库连接 postgres://app:{a}@db:5432/main 别提交 ¦ AppSecret：{k} ¦ 登录用 root:{p}
-Jenkins 的 credentials 是 {k} ¦ 請記住 password=“{p}” ¦ access_key 填 {k}""",
-}
-STAY = {
-    "zh": r"""密码长度不能少于 12 位 ¦ 请在设置页修改密码后重新登录 ¦ 密码是必填项 ¦ 口令已失效，请联系管理员 ¦ 令牌桶限流算法的参数是 rate=100
-每个 token 大约对应 1.5 个汉字 ¦ 上下文窗口从 32k token 扩到 128k token ¦ 密钥轮换周期为 90 天
-这次改动把密码校验移到了 auth/validators.py ¦ 验证码 60 秒内只能发送一次 ¦ 验证码识别准确率达到 98.5% ¦ 密码管理器推荐 Bitwarden
-忘记密码的流程还没写测试 ¦ token 计数 bug 修好了，见 commit {sha} ¦ 会话编号 {uuid} ¦ 镜像摘要 sha256:{hex64}
-端口 8080 给 nginx，3306 给 MySQL ¦ API key 的申请流程见内部文档第 3 节 ¦ 访问令牌过期时间是 3600 秒 ¦ 密码学课程第 12 讲：椭圆曲线
-key 是字典的键，value 是值 ¦ 键盘布局换成 Colemak ¦ 本月 token 消耗 1234567，费用 12 元 ¦ 把 max_tokens 改成 8192
-tokenizer 用的是 bpe_50k ¦ 对称密钥长度为 256 位 ¦ 公钥已经上传到 GitHub ¦ 密码输入框要支持粘贴 ¦ 摩斯密码表贴在墙上
-授权码模式是 OAuth2 的一种 ¦ 提取码功能下线了 ¦ PIN 脚 13 接 LED ¦ 他的生日是 1990-05-17 ¦ 订单号 {6}{6} 已发货
-git clone git@github.com:org/repo.git ¦ 日志在 /var/log/app/token_refresh.log ¦ 密码错误超过 5 次会锁定账号
-凭证式国债利率 2.5% ¦ 门禁系统周三升级 ¦ 双因素认证已经打开 ¦ 口令红包的规则改了 ¦ secret 存在 Vault，不写进仓库
-变量名 access_token 改成 accessToken ¦ 密钥：见 1Password 的团队保险库 ¦ 登录方式改为扫码登录 ¦ 密码强度：中
-密码哈希用 argon2id，迭代 3 次 ¦ 会议室密码锁没电了 ¦ 配置项 password_min_length=12 ¦ 把 docs/password-policy.md 翻译成英文
-密码学家图灵的传记很好看 ¦ 他忘了 iPad 的密码，去店里刷机了 ¦ 密码栏不要自动填充 ¦ 修复：登录时密码错误提示 undefined ¦ 密码规则：8-16 位，含数字
-口令长度：12 ¦ 密码重置邮件 5 分钟内送达 ¦ 这次 token 用了 45678 个 ¦ token 价格是每百万 2 元 ¦ embedding 模型支持 8192 token
-令牌环网络已经淘汰 ¦ 秘钥托管方案对比：KMS vs Vault ¦ 密钥对生成用 ssh-keygen -t ed25519 ¦ 给 key 加索引后查询快了 3 倍
-Redis key 命名：user:123:profile ¦ 验证码组件升级到 v2.3.1 ¦ 验证码是图形的，不是短信的 ¦ 登录接口 POST /api/v1/login 返回 401
-用户 1024 的订单号是 88213377 ¦ admin/users 页面加分页 ¦ 账号体系重构，详见 docs/account-v2.md ¦ 凭证类型有三种：转账、收款、付款
-授权码流程见 RFC 6749 ¦ 手机 PIN 是可选的 ¦ access_token 有效期 7200 秒，refresh_token 30 天
-secret 环境变量在 Jenkins 里配 ¦ api_key 参数改为必填 ¦ 暗号对上了，我们见面了 ¦ 提取码错误 ¦ 门禁卡丢了 ¦ 密码本地加密后存储 ¦ 密码提示问题改成两个
-密码：不少于八位 ¦ 重置密码后 token 失效 ¦ token 是 JWT 格式 ¦ secret 是 Vault 管理的 ¦ 密钥存放在 KMS ¦ 这个 key 是唯一的
-验证码接口限流 5 次/分钟 ¦ 验证码有效期为 300 秒 ¦ 口令卡已停用 ¦ 用户密码 md5 存储不安全 ¦ 登录态保存 30 天
-把 auth 模块拆成 auth-core 和 auth-web ¦ 密码框的 placeholder 写错了 ¦ 令牌刷新逻辑见 token.go:128 ¦ 授权码只能用一次
-改密码的页面 404 ¦ 密码规则：至少八位 ¦ 密码（必填）： ¦ 密码（测试环境）：见文档 ¦ Anna 的密码：已过期""",
-    "en": r"""the token count is 500 ¦ The secret to good bread is time.
-password must be 12 characters ¦ Passwords are hashed with bcrypt, cost 12
-Add a test for the password reset flow ¦ max_tokens=4096, temperature=0.2 ¦ tokenizer: bpe_32k
-Secretary: A. Lee ¦ author=Lee2021 ¦ risk-weighted returns ¦ desk-report-for-quarter-three
-blk.0.token_norm.weight=GPU ¦ key: value pairs matter ¦ commit {sha} touches the token cache
-trace {uuid} failed with 401 ¦ sha256:{hex64}  app.tar.gz ¦ md5 of the archive is {hex32}
-The access token expires after 3600 seconds ¦ refresh_token_ttl: 86400
-password_hash = hasher.hash(password) ¦ token = request.headers.get("Authorization")
-api_key=os.environ["SERVICE_API_KEY"] ¦ password: ${DB_PASSWORD} ¦ PASSWORD=<your-password>
-Authorization: Bearer <token> ¦ secret: !ref ServiceSecret
-see http://host:8080/path, mail ops@corp.example ¦ postgres://host/db?options=team@blue
-git@github.com:o/r.git ¦ https://example.org/docs/auth?page=2#tokens
-data:text/plain;base64,{plain64} ¦ the string {plain64} is only base64 of a greeting
-primary key (id), foreign key (user_id) ¦ The public key fingerprint is on the wiki
-Press any key to continue ¦ keyboard: logitech_k380 ¦ Pin 13 drives the LED, pin 12 the buzzer
-bowling pins: 10 ¦ the pass rate went from 81% to 93% ¦ All 214 tests pass, 3 skipped
-passport number formats differ ¦ compass heading is 270 ¦ bypass the cache with nocache=1
-auth middleware moved to src/auth/session_v2.ts ¦ The password field has type="password"
-input[name=password] needs an aria-label ¦ label: "Password", placeholder: "Enter your password"
-{"password": null, "token": ""} ¦ {"usage": {"prompt_tokens": 1234, "completion_tokens": 567}}
-{"max_tokens": 4096, "model": "gpt-4o-mini-2024-07-18"}
-def check(token: str, secret: bytes) -> bool: ¦ const { token } = useSession();
-if password == confirm_password: return True ¦ raise ValueError("invalid token")
-The code is 200 lines long ¦ exit code 137 means the container was killed
-error code: E11000 duplicate key ¦ zip code 80331, area code 089
-status code 404 on /api/v2/keys ¦ version 2.14.3 fixes the cookie banner
-Cookie policy was updated on 2024-03-01 ¦ session 12 covers indexes
-The login page loads in 1.2 s ¦ user: bob, role: admin
-contact alice.smith@example.com or call ext. 4412
-docker image registry.example.org/app:1.4.2-{hex8} ¦ file report-2024-11-30-final.pdf
-id: msg_01{mix22} ¦ request req_011{mix22} timed out ¦ parcel 00340{6}{6} is on its way
-The credentials page needs a redesign ¦ Bearer authentication is described in RFC 6750
-bearer of bad news ¦ Basic auth is disabled on staging ¦ we use AES-256 and RSA-2048 keys
-JWT tokens carry three parts ¦ ERC-721 token standard ¦ CSS token --color-primary: #1f2937
-import { tokenize } from './lexer' ¦ node_modules/.cache/babel-loader/{hex32}.json
-ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{b64_43} bob@laptop ¦ LaTeX needs \usepackage[T1]{fontenc}
-risk of secret leakage is low ¦ password-protected zip files are blocked
-secretKeyRef: name: app-secrets ¦ no password needed on the LAN
-the password is stored in 1Password ¦ Password length: 16
-Password reset link sent to bob@example.com ¦ password field max 64 chars ¦ Password: [REDACTED]
-password: str | None = None ¦ user.password = hash_password(raw) ¦ token_type: bearer
-token = tokens[0] ¦ tokens: 12345 ¦ total_tokens=9876 ¦ key = "name" ¦ key = f"user:{uid}:v2"
-keys: a, b, c ¦ secrets.GITHUB_TOKEN is read-only ¦ token: ${{ secrets.NPM_TOKEN }}
-api_key: env.OPENAI_KEY ¦ The pin on the map is in Berlin ¦ PIN entry UI: 4 digits
-pinned version: 2.0.1 ¦ session: 2024-05-12 planning ¦ cookie: accepted ¦ auth: none ¦ auth=True
-pass: 12, fail: 3 ¦ login: bob ¦ login at 09:30, logout at 17:45 ¦ user: root, host: db1
-code: 200 ¦ access level: 3 ¦ private beta starts in Q3
-signature verification failed for v1.2.3 ¦ webhook retries: 5 ¦ hooks/pre-commit runs ruff
-The key takeaway is simple ¦ Bearer token auth, see section 4 ¦ Our secret sauce is caching
-the passphrase prompt is gone in 3.2 ¦ git checkout 4f2a9c1 ¦ docker pull nginx:1.25.3-alpine
-uuid 3f2504e0-4f89-11d3-9a0c-0305e82c3301 is the tenant
-s3://my-bucket/path/to/file-2024.parquet ¦ /home/bob/.ssh/id_ed25519.pub
-java.lang.IllegalStateException: token expired at 1712345678
-ETag: "33a64df551425fcc55e4d42a148795d9f25f89d4" ¦ x = base64.b64encode(data)
-np.random.seed(42) ¦ Tokenlimit: 4000 ¦ PIN-Eingabe überarbeitet
-Sicherheitscode wird per SMS geschickt ¦ Passphrase wird nicht gespeichert
-password is case-sensitive ¦ password is stored hashed ¦ password is required
-password was changed yesterday ¦ the password is at least 8 characters
-password: required, min 8 chars ¦ pwd shows the current directory ¦ cd $(pwd) && make
-access denied for user root ¦ root cause: cache key collision ¦ secret santa on Dec 20
-token bucket size 100 ¦ token budget: 4000 per request ¦ Tokens per second: 45.3
-cookie consent banner v2 ¦ session timeout = 1800 ¦ signature: def f(x: int) -> str
-pin numpy==1.26.4 ¦ pins: 2, 4, 7 ¦ code review at 15:00 ¦ code: ERR_CONN_RESET
-the key is to start small ¦ key = (a, b) ¦ KEY_LEFT = 37 ¦ apiKey: process.env.API_KEY
-password = getpass.getpass() ¦ password=$1 ¦ -p 8080:80 ¦ ssh -i ~/.ssh/id_rsa -p 2222 bob@host
-curl -u $USER:$TOKEN https://x.test ¦ git commit -m "fix token refresh" ¦ Token: abgelaufen
-password policy: 12 characters ¦ Password of the admin: unknown ¦ token for parsing: identifier
-Password reset: see docs ¦ Password for Anna: expired ¦ Password of Anna is strong
-password manager: Bitwarden ¦ password hashing: argon2 ¦ password storage: keyring
-password for staging: ask Anna ¦ the password for Anna is valid ¦ password reset for Anna: done
-Password status: active ¦ Passphrase: please choose four words ¦ the passphrase is not stored here
-password is changed every ninety days ¦ password is hard to guess now ¦ the error code is 42
-login bob / alice ¦ login page / logout page ¦ user bob pass rate 12 ¦ the wifi code is broken
-| password | meaning |↵|---|---|↵| min | length | ¦ | field | token |↵|---|---|↵| count | 512 |
-`DEEPSEEK_API_KEY` | `digest` by a chat model ¦ backups/auto_index.json.{8}.bak
-m6/backups/manual_{8}_{6}.tar.gz is encrypted and no key here opens it
-no token in backups/auto_index.json.{8}.bak ¦ the token is in mem_{8}_{6}_{4} ¦ mem_{8}_{6}_{4}
-token error at 2026-11-30T02:07:04Z ¦ token: 2026-11-30T02:07:04.123456+00:00
-  File "/usr/lib/python3/token.py", line 12, in key_from_value
-TypeError: token_key() missing 1 required positional argument: 'secret'""",
-    "de": r"""Das Passwort ist abgelaufen ¦ Das Passwort muss mindestens 12 Zeichen haben
-Bitte ändere dein Passwort regelmäßig ¦ Der Token läuft nach 30 Minuten ab
-Tokenverbrauch heute: 120000 ¦ Der Schlüssel liegt beim Hausmeister
-Schlüsselwörter: Speicher, Suche, Index ¦ Der Primärschlüssel heißt kunden_id
-Kennwortänderung alle 180 Tage ¦ PIN dreimal falsch eingegeben ¦ Die PIN ist vierstellig
-Bestellnummer {6}{4} ¦ Postleitzahl 80331 München ¦ IBAN-Prüfung ist eingebaut
-API-Schlüssel bitte im Tresor ablegen ¦ Zugangsdaten liegen in 1Password
-Das Geheimnis guter Suppe ist Zeit ¦ Zertifikat läuft am 12.05.2027 ab ¦ Fehlercode 0x80070005
-Version 3.11 braucht keinen Token ¦ Passwort vergessen? Link anklicken
-Passwortmanager ausgerollt ¦ Der Sicherheitscode steht auf der Rückseite ¦ Sitzung {uuid} beendet
-Ticket ABC-1234: Token-Prüfung beschleunigen ¦ Port 5432 ist belegt
-Das Kennwort wurde gestern geändert. ¦ Passwort: siehe Tresor ¦ Schlüssellänge 2048 Bit
-Die Sekretärin heißt Frau Pass ¦ Passwort ist falsch ¦ Passwortfeld leer lassen
-Passwort: mindestens 10 Zeichen ¦ Kennwort zurücksetzen dauert 5 Minuten ¦ Der Token ist ungültig
-Schlüssel verloren, Hausmeister informiert ¦ Der Schlüssel zum Erfolg ist Geduld
-Zugang zum Gebäude ab 7:00 Uhr ¦ Anmeldung bis 31.12.2026 ¦ TAN-Verfahren wird abgeschafft
-Geheimnisvoller Fehler 4711 ¦ Benutzer: max, Rolle: admin
-API-Schlüssel rotieren wir alle 30 Tage ¦ Die Zugangsdaten stehen im Wiki
-Passwort läuft in 14 Tagen ab ¦ Passwort ist zu kurz ¦ PIN und TAN getrennt senden
-Das Token-Limit liegt bei 8192 ¦ Schlüsselfertig bis 2027 ¦ der Schlüssel ist eindeutig
-Kennwort: wie besprochen ¦ Zugangsdaten folgen per Post ¦ Login um 9 Uhr
-Passwort vergessen: hier klicken ¦ Passwort für den Router: siehe Handbuch
-Passwort von Anna: unbekannt ¦ Passwort für Anna: folgt ¦ Passwort für Anna ist abgelaufen
-Passwort von Anna: wie besprochen ¦ Passwort ändern: Einstellungen öffnen
-Passwort im Wiki: Zugriff nur intern ¦ Passwort bei GitHub: bitte ändern
-Passphrase ist zu kurz und unsicher ¦ Das Problem mit dem Passwort von Anna: es läuft ab
-Passwort von Anna in Bitwarden abgelegt: erledigt""",
-}
+# Sentences with a secret and without one. Slots: {p} password, {k} key, {a} letters and digits,
+# {4} {6} {16} that many, the rest harmless.
+HIDE = [(row["lang"], row["text"]) for row in read_data("redaction_hide")]
+STAY = [(row["lang"], row["text"]) for row in read_data("redaction_stay")]
 
 
 def fill(template: str, rng: random.Random) -> tuple[str, str]:
@@ -1098,21 +942,35 @@ def fill(template: str, rng: random.Random) -> tuple[str, str]:
     return re.sub(r"\{(\w+)\}", slot, template), secret
 
 
-def templates(side: dict[str, str]) -> list[tuple[str, str]]:
-    return [(lang, row.replace("↵", "\n")) for lang, block in side.items()
-            for row in re.split(r" ¦ |\n", block)]
-
-
 def fresh_hide(rng: random.Random, times: int = 3) -> list[tuple[str, str, str]]:
-    return [(lang, *fill(line, rng)) for lang, line in templates(HIDE) for _ in range(times)]
+    return [(lang, *fill(text, rng)) for lang, text in HIDE for _ in range(times)]
 
 
 def fresh_stay(rng: random.Random, times: int = 1) -> list[tuple[str, str]]:
-    return [(lang, fill(line, rng)[0]) for lang, line in templates(STAY) for _ in range(times)]
+    return [(lang, fill(text, rng)[0]) for lang, text in STAY for _ in range(times)]
 
 
 def body64(rng: random.Random, lines: int) -> list[str]:
     return [base64.b64encode(rng.randbytes(48)).decode() for _ in range(lines)]
+
+
+def json_texts() -> Iterator[str]:
+    """Objects with odd values below the names of secrets, as JSON; always the same."""
+    rng = random.Random(20)
+
+    def value(depth: int) -> object:
+        made = [rng.randrange(10 ** rng.randrange(1, 17)), None, True, 1.5e9, "hunter22!",
+                "password is X1y2z3",
+                "".join(rng.choice('ab1"\\\'\n{}[],:=密码 x%&') for _ in range(9)),
+                "postgres://u:p\"@h/x"]
+        if depth:
+            made += [{rng.choice(["password", "token", "pin", "apiKey", "db_pass",
+                                  "密码"]): value(depth - 1)
+                      for _ in range(3)}, [value(depth - 1), value(depth - 1)]]
+        return rng.choice(made)
+    for _ in range(150):
+        yield json.dumps({key: value(2) for key in ("password", "token", "pin")},
+                         ensure_ascii=rng.random() < .5)
 
 
 class MustHide(unittest.TestCase):
@@ -1205,20 +1063,7 @@ class MustHide(unittest.TestCase):
         self.assertTrue(json.loads(out)["ok"])
 
     def test_json_stays_json_whatever_the_values(self) -> None:
-        rng = self.rng
-        def value(depth: int) -> object:
-            made = [rng.randrange(10 ** rng.randrange(1, 17)), None, True, 1.5e9, "hunter22!",
-                    "password is X1y2z3",
-                    "".join(rng.choice('ab1"\\\'\n{}[],:=密码 x%&') for _ in range(9)),
-                    "postgres://u:p\"@h/x"]
-            if depth:
-                made += [{rng.choice(["password", "token", "pin", "apiKey", "db_pass",
-                                      "密码"]): value(depth - 1)
-                          for _ in range(3)}, [value(depth - 1), value(depth - 1)]]
-            return rng.choice(made)
-        for _ in range(150):
-            text = json.dumps({key: value(2) for key in ("password", "token", "pin")},
-                              ensure_ascii=rng.random() < .5)
+        for text in islice(json_texts(), 40):         # 150 in test_stress.py
             json.loads(redact(text)[0])
             json.loads(json.loads(redact(json.dumps({"m": text}))[0])["m"])
 
@@ -1474,21 +1319,11 @@ def own_prefixes(rule: h.RedactionRule) -> list[str]:
     return [example.partition("‹")[0] or "a" for example in rule.hides + rule.keeps]
 
 
-def is_linear(unit: str, size: int, tries: int = 40) -> bool:
-    """Whether four times the text costs at most 2.5 x 2.5 times the CPU time; 16 is quadratic.
-
-    The median of pairs counts, each measured in one go: a processor that is slow for a while is
-    slow for both.
-    """
-    def seconds(length: int) -> float:
-        text = unit * (length // len(unit))
-        return thread_seconds(lambda: redact(text))
-    ratios = []
-    while len(ratios) < tries:
-        ratios.append(seconds(4 * size) / seconds(size))
-        if statistics.median(ratios) <= 2.5 ** 2:
-            return True
-    return False
+def is_linear(unit: str, size: int) -> bool:
+    """Whether four times the text costs at most 2.5 x 2.5 times the CPU time; 16 is quadratic."""
+    short, long = (unit * (length // len(unit)) for length in (size, 4 * size))
+    most = 2.5 ** 2
+    return ratio_of_pairs(lambda: redact(long), lambda: redact(short), most=most) <= most
 
 
 class RuleExamples(unittest.TestCase):
@@ -1521,7 +1356,7 @@ class RuleExamples(unittest.TestCase):
             self.assertTrue(rule.hides and rule.label, rule.name)
 
     def test_every_rule_is_linear_on_its_own_prefixes(self) -> None:
-        for rule in h.REDACTION_RULES:
+        for rule in h.REDACTION_RULES[::3]:    # all of them, and all their examples, in test_stress
             with self.subTest(rule.name):
                 self.assertTrue(is_linear(own_prefixes(rule)[0], 2_000), own_prefixes(rule)[0])
 
@@ -1569,43 +1404,39 @@ class PersonalNumbers(unittest.TestCase):
             redact("x", personal="hash")
 
 
+# What texts are made of that are redacted twice, and what long ones repeat.
+PIECES = ("password", " is ", "=", ":", '"', "'", "\\", "密码", "是", " ", "\n", "token",
+          "sk-abc12345", "://u:p@", "[已脱敏:token]",
+          "hunter2", "Bearer ", "，", "-----BEGIN PRIVATE KEY-----", "{", "}", "key", "Xy9",
+          "&", "login admin/", "**", "A1b2C3d4E5f6G7", " von Anna",
+          "\u200b", "|", "\n|--|--|\n", " lamp wood night blue", "passphrase",
+          "（a）", "user bob pass ", "春天来了20")
+UNITS = ("a", "aB3", '"', "=", "password ", 'password="', "QWxhZGRpbjpvcGVu",
+         "-----BEGIN ", "://a:", "@", "密码是", "\\", "Secret",
+         "eyJ", "eyJ-", "password->", 'password="\\\\',
+         "Passwort von a ", "passphrase is ab ", "密码（a）", "login bob / ",
+         "|password|b\n|--|--|\n|a1b2c3|x|\n",
+         "pass\u200bword: a1 ")
+
+
+def joined_pieces() -> Iterator[str]:
+    """Texts of random pieces, always the same."""
+    rng = random.Random(22)
+    while True:
+        yield "".join(rng.choice(PIECES) for _ in range(rng.randrange(2, 14)))
+
+
 class RedactionCost(unittest.TestCase):
+    """A sample of what test_stress.py goes through."""
+
     def test_twice_changes_nothing(self) -> None:
-        rng = random.Random(22)
-        pieces = ["password", " is ", "=", ":", '"', "'", "\\", "密码", "是", " ", "\n", "token",
-                  "sk-abc12345", "://u:p@", "[已脱敏:token]",
-                  "hunter2", "Bearer ", "，", "-----BEGIN PRIVATE KEY-----", "{", "}", "key", "Xy9",
-                  "&", "login admin/", "**", "A1b2C3d4E5f6G7", " von Anna",
-                  "\u200b", "|", "\n|--|--|\n", " lamp wood night blue", "passphrase",
-                  "（a）", "user bob pass ", "春天来了20"]
-        for _ in range(700):
-            text = "".join(rng.choice(pieces) for _ in range(rng.randrange(2, 14)))
+        for text in islice(joined_pieces(), 200):          # 700 in test_stress.py
             out = redact(text)[0]
             self.assertEqual(redact(out)[0], out, text)
 
     def test_time_grows_with_length_only(self) -> None:
-        for unit in ("a", "aB3", '"', "=", "password ", 'password="', "QWxhZGRpbjpvcGVu",
-                     "-----BEGIN ", "://a:", "@", "密码是", "\\", "Secret",
-                     "eyJ", "eyJ-", "password->", 'password="\\\\',
-                     "Passwort von a ", "passphrase is ab ", "密码（a）", "login bob / ",
-                     "|password|b\n|--|--|\n|a1b2c3|x|\n",
-                     "pass\u200bword: a1 "):
+        for unit in UNITS[::4]:                            # all of them in test_stress.py
             self.assertLess(growth(redact, unit, 800), 4, unit)
-
-    def test_every_parser_is_linear_on_every_unit(self) -> None:
-        def markdown(text: str) -> None:
-            with contextlib.suppress(ValueError):
-                h.from_markdown("---\nid: x\n" + text + "\n---\n" + text)
-        parsers = (tokenize_terms, normalise, facts, h.conflict_queries, h.extract_entities,
-                   h.RuleDigester().digest, markdown, lambda text: h.span_of(text, NOON),
-                   h.phrases_of, h.identifiers, h.speakers_of, h.cues_of,
-                   lambda text: differs_in_fact(text, text[1:]),
-                   lambda text: find_conflicts(text, text[1:]))
-        for unit in ("a", "1.", "a-", '"', "(", "://", "我们决定", "stop using a ", "key: [", "\n",
-                     "I prefer ", "2026-08-"):
-            for number, parser in enumerate(parsers):
-                with self.subTest(parser=number, unit=unit):
-                    self.assertLess(growth(parser, unit, 400), 4)
 
 
 # =============================================================================
@@ -1757,14 +1588,20 @@ class Duplicates(unittest.TestCase):
         rng = random.Random(5)
         cls.texts = {f"m{i}": text for i, text in enumerate(corpus(rng, 200))}
         cls.queries = [edited(rng, t) for t in rng.sample(list(cls.texts.values()), 20)]
+        cls.normal = {text: normalise(text) for text in (*cls.texts.values(), *cls.queries)}
+
+    def may_be_alike(self, query: str, text: str) -> bool:
+        """Whether the lengths and letters alone allow a similarity of 0.85."""
+        one, two = self.normal[query], self.normal[text]
+        shared = (Counter(one) & Counter(two)).total()
+        return min(len(one), len(two)) >= 5 and 2 * shared >= 0.85 * (len(one) + len(two))
 
     def test_the_best_is_that_of_brute_force_and_ties_go_to_the_first(self):
         found = 0
         for query in self.queries:
             best = None
             for key, text in self.texts.items():
-                if differs_in_fact(query, text) or min(
-                        len(normalise(query)), len(normalise(text))) < 5:
+                if not self.may_be_alike(query, text) or differs_in_fact(query, text):
                     continue
                 ratio = similarity(query, text)
                 if ratio >= 0.85 and (best is None or ratio > best[1]):
@@ -1792,57 +1629,21 @@ class Duplicates(unittest.TestCase):
         self.assertEqual((key, round(ratio, 3)), ("long", 1.0))
 
 
-DIFFERENT = """\
-The server listens on port 8080|The server listens on port 8081
-The queue lease lasts 45 seconds|The queue lease lasts 450 seconds
-The pinned client is 2.4.1|The pinned client is 2.4.7
-The bucket lives in eu-west-1|The bucket lives in eu-west-2
-预算上限是 5000 元|预算上限是 50000 元
-周会是每周三下午三点|周会是每周四下午三点
-Friday rollouts are permitted for team Blue|Friday rollouts are not permitted for team Blue
-用户的项目使用 PostgreSQL|用户的项目不使用 PostgreSQL
-Alice manages the billing rollout|Alicia manages the billing rollout
-Andersen leads the platform team|Anderson leads the platform team
-Williams leads the platform team|William leads the platform team
-张三负责计费上线|李四负责计费上线
-公司总部在北京市海淀区|公司总部在上海市海淀区
-会议在前门附近召开|会议在后门附近召开
-The primary database is Redis|The primary database is Postgres
-The main colour is blue|The main colour is green
-Die Firewall ist aktiviert|Die Firewall ist deaktiviert
-Das Licht im Serverraum ist an|Das Licht im Serverraum ist aus
-Backups are kept with encryption|Backups are kept without encryption
-The user can access staging|The user can't access staging
-Send the log to a.b@example.com|Send the log to a.c@example.com
-The limit is 1.5 GB per user|The limit is 15 GB per user
-The margin must be +5%|The margin must be -5%
-The price is $500 per seat|The price is €500 per seat
-The service was stopped|The service is stopped
-The meeting is in March|The meeting is in May
-Deploys run before lunch|Deploys run before lunch on Friday"""
-SAME = """\
-The gateway listens on port 8080.|gateway listens on Port ８０８０
-Please use pnpm for this repository|Use pnpm for this repository.
-The nightly backup runs at 02:00 UTC|Nightly backups run at 02:00 UTC.
-The team deploys every Friday at 5pm|The team deploys each Friday at 5 pm
-The service uses Redis for caching sessions|The service is using Redis for caching sessions
-We definitely recommend separate databases|We definitly recommend seperate databases
-I don't like meetings on Monday mornings|I do not like meetings on Monday mornings
-用户的项目使用 PostgreSQL 数据库|用户的项目用了PostgreSQL数据库。
-数据库每天凌晨三点备份|数据库每天凌晨3点备份了
-用户喜欢在早上喝绿茶|用户喜欢早上喝绿茶
-Das Gateway lauscht auf Port 8080.|Gateway lauscht auf Port 8080"""
+# Pairs of texts that differ in one fact, and pairs that say the same.
+PAIRS = read_data("duplicates")
+DIFFERENT = [(row["old"], row["new"]) for row in PAIRS if not row["same"]]
+SAME = [(row["old"], row["new"]) for row in PAIRS if row["same"]]
 
 
 class Facts(unittest.TestCase):
     def test_pairs_that_differ_in_one_fact_are_kept_two(self):
-        for a, b in (line.split("|") for line in DIFFERENT.splitlines()):
+        for a, b in DIFFERENT:
             self.assertIsNotNone(differs_in_fact(a, b), a)
             self.assertIsNotNone(differs_in_fact(b, a), a)
             self.assertIsNone(h.most_similar(b, [("a", a)]), a)
 
     def test_true_paraphrases_collapse(self):
-        for a, b in (line.split("|") for line in SAME.splitlines()):
+        for a, b in SAME:
             self.assertIsNone(differs_in_fact(a, b), a)
             self.assertIsNotNone(h.most_similar(b, [("a", a)]), a)
 
@@ -1901,118 +1702,87 @@ def samples(source, count=300):
     return [text(parser.parse(source)) for _ in range(count)]
 
 
-NO_CONFLICT = """\
-Run the nightly export through the batch queue|Do not forget to set a timeout when you run the \
-nightly export through the batch queue
-Alice does not use Docker|Bob uses Docker
-species A not recorded in 2021|species B not recorded in 2022
-Policy: reviews need two approvals|Policy: never deploy on Friday
-a notable result|a result
-Staging has no cache|Production has a cache
-我们不用 Redis|我们不用 Redis
-小王不用 Docker|小李使用 Docker
-在测试环境使用 SQLite|在生产环境不用 SQLite
-Use pytest for units|Do not use pytest for benchmarks
-The project deadline is June 30|The project budget is 200k
-The timeout is 30 seconds|The timeout for uploads is 60 seconds
-Release 12 has shipped|Release 13 has shipped
-Use dark mode|Avoid dark colours
-The cache is enabled in staging|The cache is disabled in prod"""
-CONFLICT = """\
-cache is enabled in staging|cache is disabled in staging|value
-auth must be on in prod|disable auth in prod|value
-缓存在生产环境已开启|缓存在生产环境已关闭|value
-我们不用 Redis|我们用 Redis|assertion
-决定采用 PostgreSQL|放弃了 PostgreSQL|assertion
-项目不再使用 Kafka|项目使用 Kafka|assertion
-We switched to Postgres|We no longer use Postgres|assertion
-We migrated from MySQL to Postgres|We use MySQL|assertion
-We migrated from MySQL to Postgres|We dropped Postgres|assertion
-从 MySQL 切换到 PostgreSQL|项目使用 MySQL|assertion
-Use tabs.|Don't use tabs!|assertion
-We adopted Kafka in May|Avoid Kafka|assertion
-Wir setzen auf Redis|Wir verzichten auf Redis|assertion
-Wir nutzen Redis|Wir nutzen Redis nicht mehr|assertion
-Kafka wurde abgelöst|Wir verwenden Kafka|assertion
-The gateway listens on port 18789.|The gateway port was changed to 19001.|value
-网关监听 18789 端口。|网关端口改成了 19001。|value
-Die Projektfrist ist der 30. Juni.|Die Frist wurde auf den 15. August verschoben.|value
-The pinned client is 2.4.1|The pinned client is 2.4.7|value
-I am allergic to peanuts.|My doctor retested me and I am not allergic to peanuts after all.|value
-Deploys run daily. The cache is enabled.|The cache is disabled.|value"""
+# Pairs of texts that contradict each other, by what they do so, and pairs that do not.
+CONFLICT = [(row["old"], row["new"], row["type"]) for row in read_data("conflicts") if row["type"]]
+NO_CONFLICT = [(row["old"], row["new"]) for row in read_data("conflicts") if not row["type"]]
+
+
+def statements(count: int) -> list[str]:
+    """Texts of one or two sentences, many of which contradict each other; always the same."""
+    rng = random.Random(11)
+    pieces = [text for old, new, _ in CONFLICT for text in (old, new)]
+    pieces += [text for pair in NO_CONFLICT for text in pair]
+    frames = ("The {0} limit is now {1}", "the {0} limit of {2} is {1}", "{2}的{0}改为{1}",
+              "{2}的{0}是{1}", "we no longer use {0} for {2}", "use {0} for {2}",
+              "{2} likes {0}", "{2} does not like {0}", "{2}喜欢{0}的歌", "{2}不喜欢{0}",
+              "{0} is enabled", "{0} is disabled", "die {0}frist ist jetzt am {1}. Mai",
+              "die Projekt{0}frist ist am {1}. Mai", "{0} funktioniert nicht")
+    pieces += [rng.choice(frames).format(rng.choice(("cache", "Redis", "上限")), rng.randint(3, 6),
+                                         rng.choice(("Alice", "网关"))) for _ in range(250)]
+    return [". ".join(rng.sample(pieces, rng.randint(1, 2))) for _ in range(count)]
+
+
+def look_up_conflicts(count: int) -> tuple[int, int, list[str]]:
+    """Add *count* texts to an index, asking it before each for the texts that contradict it.
+
+    The index is saved and loaded on the way. Return how many contradictions there are, how many
+    texts were offered, and the texts for which one was missing.
+    """
+    tokenize = functools.partial(tokenize_terms, stem=True)        # as it is shipped
+    texts, index, found, offered, incomplete = statements(count), None, 0, 0, []
+    index = BM25Index(tokenize=tokenize)
+    for at, text in enumerate(texts):
+        if at % 40 == 20:
+            index = BM25Index.load(index.dump(), tokenize=tokenize)
+            index.remove(str(at - 1))
+            index.add(str(at - 1), texts[at - 1], h.text_labels(texts[at - 1]))
+        real = {str(n) for n in range(at) if h.first_conflict(text, texts[n])}
+        got = h.conflict_candidates(index, text, 1_000, of_each=1_000)
+        if not real <= set(got):
+            incomplete.append(text)
+        found, offered = found + len(real), offered + len(got)
+        index.add(str(at), text, h.text_labels(text))
+    return found, offered, incomplete
 
 
 class Conflicts(unittest.TestCase):
     def test_other_subjects_and_mere_likeness_are_no_conflict(self):
-        for a, b in (line.split("|") for line in NO_CONFLICT.splitlines()):
+        for a, b in NO_CONFLICT:
             self.assertEqual((find_conflicts(a, b), find_conflicts(b, a)), ([], []), a)
 
     def test_contradictions_are_found_in_both_directions(self):
-        for line in CONFLICT.splitlines():
-            a, b, kind = line.split("|")
+        for a, b, kind in CONFLICT:
             self.assertEqual([k for _, k in find_conflicts(a, b)], [kind], a)
             self.assertEqual([k for _, k in find_conflicts(b, a)], [kind], a)
 
     def test_no_text_contradicts_itself(self):
-        for line in CONFLICT.splitlines() + NO_CONFLICT.splitlines():
-            for text in line.split("|"):
+        for row in [*(row[:2] for row in CONFLICT), *NO_CONFLICT]:
+            for text in row:
                 self.assertEqual(find_conflicts(text, text), [])
 
     def test_entities_are_folded_and_stop_words_are_none(self):
         self.assertEqual(find_conflicts("我们用 Redis.", "弃用redis"), [("redis", "assertion")])
         self.assertEqual(find_conflicts("use it", "do not use it"), [])
 
-    def test_each_match_of_a_claim_has_one_of_its_words(self):
-        for source in (*h._GIVEN_UP, *h._TAKEN_UP):
-            self.assertTrue(all(h._stems(source)), source)
-            pattern = h._claim(source)
-            found = [text for text in samples(pattern.pattern) if pattern.search(text)]
-            self.assertGreater(len(found), 30, source)
-            for text in found:
-                self.assertTrue(h._may_match(source, h._lowered([text])), (source, text))
-
-    def test_what_matches_a_letter_in_any_case_is_lowered_to_it(self):
-        letters = "".join(sorted({*"".join(sum(map(h._stems, h._GIVEN_UP + h._TAKEN_UP), ()))}))
-        for match in re.finditer(f"[{letters}]", "".join(
-                letter for letter in map(chr, range(sys.maxunicode + 1))
-                if unicodedata.normalize("NFKC", letter) == letter), re.IGNORECASE):
-            self.assertIn(h._lowered([match[0]]), letters)
-            self.assertTrue(re.match(h._lowered([match[0]]), match[0], re.IGNORECASE), match[0])
+    def test_each_way_to_take_up_or_give_up_a_name_is_understood_in_any_case(self):
+        for row in read_data("assertions"):
+            other = "We dropped Redis" if row["takes_up"] else "We use Redis"
+            phrase = row["text"].replace("Redis", "{}")
+            for form in (phrase, phrase.upper(), phrase.replace("i", "İ"),
+                         phrase.replace("i", "ı")):     # to a pattern all of these are an i
+                text = form.format("Redis")
+                self.assertEqual(find_conflicts(text, other), [("redis", "assertion")], text)
 
     def test_the_queries_lead_to_the_contradicted_text(self):
-        for line in CONFLICT.splitlines():
-            new, old, _ = line.split("|")
+        for new, old, _ in CONFLICT:
             index = h.BM25Index(tokenize=functools.partial(tokenize_terms, stem=True))
             index.add("old", old, h.text_labels(old))
-            self.assertEqual(h.conflict_candidates(index, new), ["old"], line)
+            self.assertEqual(h.conflict_candidates(index, new), ["old"], old)
 
     def test_the_index_offers_every_text_that_conflicts_built_loaded_and_grown(self):
-        rng, pieces = random.Random(11), []
-        for line in (CONFLICT + "\n" + NO_CONFLICT).splitlines():
-            pieces += line.split("|")[:2]
-        frames = ("The {0} limit is now {1}", "the {0} limit of {2} is {1}", "{2}的{0}改为{1}",
-                  "{2}的{0}是{1}", "we no longer use {0} for {2}", "use {0} for {2}",
-                  "{2} likes {0}", "{2} does not like {0}", "{2}喜欢{0}的歌", "{2}不喜欢{0}",
-                  "{0} is enabled", "{0} is disabled", "die {0}frist ist jetzt am {1}. Mai",
-                  "die Projekt{0}frist ist am {1}. Mai", "{0} funktioniert nicht")
-        pieces += [rng.choice(frames).format(rng.choice(("cache", "Redis", "上限")),
-                                             rng.randint(3, 6), rng.choice(("Alice", "网关")))
-                   for _ in range(250)]
-        texts = {f"m{i}": ". ".join(rng.sample(pieces, rng.randint(1, 2))) for i in range(250)}
-        tokenize = functools.partial(tokenize_terms, stem=True)        # as it is shipped
-        index, found, offered = h.BM25Index(tokenize=tokenize), 0, 0
-        for at, (key, text) in enumerate(texts.items()):
-            if at % 100 == 50:
-                index = h.BM25Index.load(index.dump(), tokenize=tokenize)
-                before = texts[f"m{at - 1}"]
-                index.remove(f"m{at - 1}")
-                index.add(f"m{at - 1}", before, h.text_labels(before))
-            real = {old for old in list(texts)[:at] if h._conflict(text, texts[old])}
-            got = h.conflict_candidates(index, text, 1_000, of_each=1_000)
-            self.assertLessEqual(real, set(got), text)
-            found, offered = found + len(real), offered + len(got)
-            index.add(key, text, h.text_labels(text))
-        self.assertGreater(found, 500)
+        found, offered, incomplete = look_up_conflicts(100)     # 250 in test_stress.py
+        self.assertEqual(incomplete, [])
+        self.assertGreater(found, 80)
         self.assertLess(offered, 4 * found)
 
 
@@ -2393,7 +2163,7 @@ class Encryption(Case):
         self.assertEqual(len(self.sealed(self.key).list()), len(NOTES) + 1)
 
     def test_a_journal_of_a_large_store_is_sealed_too(self):
-        self.write_index(entry(1, "z" * 300_000))
+        self.write_index(entry(1, "z" * 20_000))
         memory = self.sealed(self.key)
         memory.remember(f"{self.MARK} in the journal")
         self.assertEqual({n.split("/")[0] for n in holding(self.root, self.MARK)}, {"store"})
@@ -2555,10 +2325,11 @@ class KeywordIndex(unittest.TestCase):
             odd = (lambda key: int(key[1:]) % 3 == 1) if rng.random() < 0.5 else None
             boost = {f"k{rng.randrange(250)}": rng.choice((1.0, 1.1, 3.0)) for _ in range(40)}
             boost = boost if rng.random() < 0.5 else None
+            expected = naive.search(query, None, odd, boost)
             for k in (None, 1, 3, 10, 1000):
                 found = index.search(query, k, accept=odd, boost=boost)
                 self.assertEqual([(key, round(score, 9)) for key, score in found],
-                                 naive.search(query, k, odd, boost), (query, k))
+                                 expected[:k], (query, k))
 
     def test_pruning_is_exact_where_it_prunes(self):
         """The best are those of all; fewer places of the lists are gone through for them."""
@@ -2701,12 +2472,13 @@ class LocalVectors(unittest.TestCase):
         local = LocalHashVectorizer()
         for key, text in texts.items():
             index.add(key, text)
+        vectors = [local.embed_query(text) for text in texts.values()]
         met = expected = 0
         for text in list(texts.values())[:25]:
             query = edited(rng, text)
             wanted = local.embed_query(query)
-            scores = {key: cosine(wanted, local.embed_query(each)) for key, each in texts.items()}
-            best = sorted((score for score in scores.values() if score >= 0.3), reverse=True)[:5]
+            scores = [cosine(wanted, vector) for vector in vectors]
+            best = sorted((score for score in scores if score >= 0.3), reverse=True)[:5]
             found = h.search_spelling(index, query, 5, texts=texts.get, vectorizer=local)
             self.assertEqual([score for _, score in found[:1]], best[:1], query)
             met, expected = met + len(found), expected + len(best)
@@ -3484,16 +3256,8 @@ class Graph(Case):
 # =============================================================================
 
 # What the field found to break or forge frontmatter: one-line fields, and bodies.
-TITLES = ("Governance: v2", "\"quoted\" 'both'", "#tag first", "[x]", "{a: b}", "- dash", "yes",
-          "null", "2026-01-01", "012", "@at", "*star", "line1\nline2", "trailing blank ", " lead",
-          "中文：标题", "~", "!!python/object", "&anchor", "| block", "> fold", "%dir", "`tick`",
-          "? key", "a # b", "a: b", "1.5", "1e3", "0x1f", "true", "Off", ".inf", "=", "<<",
-          "12:30",
-          "---", "...", "\ttab", "\x85next\u2028line\u2029", "\x7f\x9f", "😀" * 80, "前" * 100,
-          "back\\slash", "no", "On", "y", "N", "\ufeffbom", "a" * 300, "-1", "+1", "é", "nan", "1_000", "", "'", "\"")
-BODIES = ("---\npinned: true\nlane: user\n---\n", "text\n---\nid: forged\n---\nmore", "...", "---",
-          "%%\n![[x]]\n<!-- -->", "a\n\n\n", "\n\na", " a ", "a\r\nb", "\ufeffa", "x\u2028y", "",
-          "# heading\n\n- list", "```yaml\nid: x\n```", "---\n---\n---", "id: mem_2", "😀前")
+TITLES = [row["title"] for row in read_data("frontmatter") if "title" in row]
+BODIES = [row["body"] for row in read_data("frontmatter") if "body" in row]
 
 
 class Markdown(Case):
@@ -3734,7 +3498,7 @@ class StoreFiles(Case):
 
     def large(self, *notes: str) -> HermesLite:
         """A memory whose index is large enough to have a journal."""
-        self.write_index(entry(1, "z" * 300_000))
+        self.write_index(entry(1, "z" * 20_000))
         memory = self.open()
         for note in notes:
             memory.remember(note)
@@ -4770,14 +4534,13 @@ class Remembering(Case):
         self.assertEqual([memory.remember("茶").created for _ in range(2)], [True, True])
 
     def test_br10_pairs_that_differ_in_a_fact_stay_two_and_are_a_value_conflict(self):
-        for line in DIFFERENT.splitlines()[:9]:
-            old, new = line.split("|")
-            with self.subTest(line):
+        for old, new in DIFFERENT[:9]:
+            with self.subTest(old):
                 self.root = self.folder / secrets.token_hex(4)
                 memory = self.open()
                 first, second = memory.remember(old), memory.remember(new)
                 self.assertTrue(second.created)
-                people = line.startswith("Alice")                  # other subjects do not conflict
+                people = old.startswith("Alice")                  # other subjects do not conflict
                 self.assertEqual([(c.memory_id, c.type, c.content) for c in second.conflicts],
                                  [] if people else [(first.id, "value", old)])
                 self.assertEqual({m.content for m in memory.list()}, {old, new})
@@ -4785,17 +4548,15 @@ class Remembering(Case):
 
     def test_br10_true_paraphrases_collapse(self):
         memory = self.open()
-        for line in SAME.splitlines():
-            old, new = line.split("|")
+        for old, new in SAME:
             first = memory.remember(old)
-            self.assertEqual(memory.remember(new).id, first.id, line)
+            self.assertEqual(memory.remember(new).id, first.id, old)
 
     def test_br12_conflicts_are_reported_with_id_and_text_and_nothing_is_changed(self):
-        for line in CONFLICT.splitlines():
-            old, new, kind = line.split("|")
-            if "Projektfrist" in line:             # the keyword index does not split compounds
+        for old, new, kind in CONFLICT:
+            if "Projektfrist" in old:              # the keyword index does not split compounds
                 continue
-            with self.subTest(line):
+            with self.subTest(old):
                 self.root = self.folder / secrets.token_hex(4)
                 memory = self.open()
                 first = memory.remember(old)
@@ -4809,11 +4570,10 @@ class Remembering(Case):
 
     def test_br12_other_subjects_are_no_conflict(self):
         memory = self.open()
-        for line in NO_CONFLICT.splitlines()[:9]:
-            old, new = line.split("|")
+        for old, new in NO_CONFLICT[:9]:
             memory.remember(old)
             made = memory.remember(new)
-            self.assertEqual([c for c in made.conflicts if c.content == old], [], line)
+            self.assertEqual([c for c in made.conflicts if c.content == old], [], old)
 
     def test_a_sentence_does_not_contradict_itself(self):
         memory = self.open()
@@ -5317,28 +5077,30 @@ class PendingVectors(Case):
         self.assertIn("vectors: ConnectionResetError; made later", memory.notices)
 
     def test_closing_makes_vectors_for_a_bounded_time_after_writing_or_missing_them(self):
-        backend = self.ready(batch=1)
-        backend.between = lambda texts: time.sleep(0.02)
+        backend, clock, count = self.ready(batch=1), [0.0], 12
+
+        def take_time(texts) -> None:
+            clock[0] += 0.06
+        backend.between = take_time
+        # Where the clock stands still there is no quiet moment: closing alone makes vectors.
+        patch = mock.patch.object(time, "monotonic", lambda: clock[0])
+        patch.start()
+        self.addCleanup(patch.stop)
         memory = self.open({"vectors": {"close_seconds": 0.2}}, vectorizer=backend)
         with memory.batch():
-            for number in range(300):
-                memory.remember(f"note {number} on {hashlib.md5(bytes([number % 256])).hexdigest()}"
-                                f" and {number * 7919}")
-        count = len(memory.list())
+            for number in range(count):
+                memory.remember(f"note {number} on {hashlib.md5(bytes([number])).hexdigest()}")
         memory.close()
-        made = len(backend.asked)
-        self.assertTrue(0 < made < count, made)
-        reader = self.open(vectorizer=backend)
-        self.assertIn(f"{count - made} of {count} memories wait", reader.recall("note").degraded[0])
-        reader._embedder.end()
-        before = len(backend.asked)
+        self.assertEqual(len(backend.asked), 4)
+        reader = self.open({"vectors": {"close_seconds": 0.2}}, vectorizer=backend)
+        self.assertIn(f"{count - 4} of {count} memories wait", reader.recall("note").degraded[0])
+        self.assertEqual(len(backend.asked), 4)
         reader.close()
-        self.assertTrue(before < len(backend.asked) < count, len(backend.asked))
-        before = len(backend.asked)
+        self.assertEqual(len(backend.asked), 8)
         idle = self.open(vectorizer=backend)
         idle.list()
         idle.close()
-        self.assertEqual(len(backend.asked), before)
+        self.assertEqual(len(backend.asked), 8)
 
     def test_after_a_change_of_the_backend_processes_that_only_read_make_its_vectors(self):
         first, other = self.ready(), Axes("other", "n", 3)
@@ -5640,8 +5402,8 @@ class Forgetting(Case):
         for large in (False, True):
             with self.subTest(large=large):
                 self.root = self.folder / str(large)
-                if large:
-                    self.write_index(entry(1, "z" * 300_000))
+                if large:                          # too large to be compacted at once
+                    self.write_index(entry(1, "z" * 20_000))
                 memory = self.open()
                 kept = memory.remember("The other note of Zanzibar")
                 gone = memory.remember(self.TEXT)
@@ -6598,13 +6360,18 @@ class Processes(Case):
 
     def test_a_memory_of_one_process_is_found_by_another_in_a_bare_environment(self):
         env = {"HERMES_LITE_ROOT": str(self.root)}
-        for odd in ({}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        made = spawn("remember", NOTES[1], program=AS_SCRIPT, **env)
+        self.assertEqual((made.code, made.err), (0, ""))
+        found = spawn("recall", "周会", program=AS_SCRIPT, **env)
+        self.assertEqual((found.code, found.err), (0, ""))
+        self.assertIn(NOTES[1], found.out)
+        both = (*AS_MODULE[:2], IMPORT_CORE + "note, query = sys.argv[1:]\n"
+                "sys.exit(h.main(['remember', note]) or h.main(['recall', query]))")
+        for odd in ({"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
                     {"PYTHONIOENCODING": "latin-1"}):
-            made = spawn("remember", NOTES[1], **env, **odd)
-            self.assertEqual((made.code, made.err), (0, ""))
-            found = spawn("recall", "周会", **env, **odd)
-            self.assertEqual((found.code, found.err), (0, ""))
-            self.assertIn(NOTES[1], found.out)
+            done = spawn(NOTES[1], "周会", program=both, **env, **odd)
+            self.assertEqual((done.code, done.err), (0, ""))
+            self.assertIn(NOTES[1], done.out.partition("\n")[2])
         self.assertEqual(len(self.entries()), 1)
         self.assertEqual(spawn("remember", "half a byte \udcff", **env).code, 0)
         self.assertEqual(self.entries()[-1]["content"], "half a byte \ufffd")
@@ -6614,13 +6381,18 @@ class Processes(Case):
         alone.mkdir()
         shutil.copy(CORE, alone)
         python = (sys.executable, "-I", "-S", "-B")
-        for words, said in ((("remember", NOTES[1]), "remembered"), (("recall", "周会"), NOTES[1]),
-                            (("stats",), f"root: {alone / 'data'}"),
-                            (("prune", "--yes"), "0 gone"),
-                            (("init",), f"config: {alone / 'data' / 'config.yaml'}"),
-                            (("digest", "I like tea."), "1 found")):
-            done = spawn(*words, python=python, script=alone / "hermes_lite.py")
+        for words, said in ((("remember", NOTES[1]), "remembered"), (("recall", "周会"), NOTES[1])):
+            done = spawn(*words, program=(*python, alone / "hermes_lite.py"))
             self.assertEqual((done.code, done.err, said in done.out), (0, "", True), (words, done))
+        others = ("import json\n" + IMPORT_CORE.replace(str(HERE), str(alone))
+                  + "print([h.main(words) for words in json.loads(sys.argv[1])])")
+        commands = (["stats"], ["prune", "--yes"], ["init"], ["digest", "I like tea."])
+        done = spawn(json.dumps(commands), program=(*python, "-c", others))
+        self.assertEqual((done.code, done.err), (0, ""))
+        self.assertTrue(done.out.endswith("[0, 0, 0, 0]\n"), done.out)
+        for said in (f"root: {alone / 'data'}\n", "0 gone",
+                     f"config: {alone / 'data' / 'config.yaml'}\n", "1 found"):
+            self.assertIn(said, done.out)
         self.assertEqual(sorted(os.listdir(alone)), ["data", "hermes_lite.py"])
 
     def test_a_secret_reaches_neither_disk_nor_stderr_by_any_word(self):
@@ -6649,8 +6421,8 @@ class Processes(Case):
 
     @unittest.skipIf(os.name == "nt", "no such pipe there")
     def test_a_reader_that_leaves_is_no_error(self):
-        self.write_index(entry(1, "z" * 300_000))
-        child = subprocess.Popen([sys.executable, str(CORE), "--root", str(self.root), "list"],
+        self.write_index(entry(1, "z" * 100_000))  # more than a pipe holds
+        child = subprocess.Popen([*AS_MODULE, "--root", str(self.root), "list"],
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=bare_env())
         child.stdout.read(10)
         child.stdout.close()
@@ -6860,8 +6632,9 @@ class Confidence(Case):
 
     def test_a_question_about_nothing_here_gets_nothing(self):
         settings = {"retrieval": {"min_confidence": 0.0}}
-        for n in range(60):
-            self.open().remember(f"note {n}: the colour of boat {n * 7} is {n * 3} green")
+        with self.open() as memory, memory.batch():
+            for n in range(60):
+                memory.remember(f"note {n}: the colour of boat {n * 7} is {n * 3} green")
         asked = "which colour did Anna paint her kitchen walls in Lisbon last spring, Peter?"
         self.assertEqual(self.open().recall(asked), [])
         self.assertGreater(len(self.open(settings).recall(asked)), 0)
@@ -7156,9 +6929,10 @@ class Attacked(Case):
     @unittest.skipUnless(os.path.exists("/dev/full"), "no /dev/full")
     def test_a_full_standard_output_is_one_sentence(self):
         self.open().remember(NOTES[0])
-        for words in ("list", "list --json", "stats"):
-            done = subprocess.run(f'"{sys.executable}" "{CORE}" --root "{self.root}" {words} '
-                                  "> /dev/full", shell=True, capture_output=True, text=True)
+        for words in (["list"], ["list", "--json"], ["stats"]):
+            with open("/dev/full", "wb") as full:
+                done = subprocess.run([*AS_MODULE, "--root", self.root, *words], stdout=full,
+                                      stderr=subprocess.PIPE, text=True, env=bare_env())
             self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1), done)
 
     def test_closed_streams_and_odd_settings_get_a_sentence(self):
@@ -7169,8 +6943,9 @@ class Attacked(Case):
             done = call("--root", self.root, "stats")
             self.assertEqual((done.code, done.err.count("\n")), (3, 1), done)
         (self.root / "config.yaml").unlink()
-        done = subprocess.run(f'"{sys.executable}" "{CORE}" --root "{self.root}" remember - <&-',
-                              shell=True, capture_output=True, text=True)
+        closing = 'exec "$@" <&-'
+        done = subprocess.run(["sh", "-c", closing, "sh", *AS_MODULE, "--root", self.root,
+                               "remember", "-"], capture_output=True, text=True, env=bare_env())
         self.assertEqual((done.returncode, "Traceback" in done.stderr), (2, False), done)
 
 

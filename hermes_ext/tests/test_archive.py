@@ -195,7 +195,7 @@ class TestContract(Case):
                 self.assertEqual(files, table, (number, query, text, piece))
         offered = stores[0].conflict_candidates(text)           # complete where there are fewer than 60
         for other in stores[1].conflict_candidates(text) if len(offered) < 60 else ():
-            if core._conflict(text, stores[0].text(other)):
+            if core.first_conflict(text, stores[0].text(other)):
                 self.assertIn(other, offered, text)
 
     def test_the_same_answers_with_texts_that_change_and_go(self) -> None:
