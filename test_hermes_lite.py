@@ -337,94 +337,6 @@ def memories(*items):
 TEA = {"content": "用户喜欢喝茶", "category": "preference", "importance": 6}
 
 
-def parse_markdown(text: str) -> None:
-    with contextlib.suppress(ValueError):
-        h.from_markdown("---\nid: x\n" + text + "\n---\n" + text)
-
-
-PARSERS = (tokenize_terms, normalise, facts, h.conflict_queries, h.extract_entities,
-           h.RuleDigester().digest, parse_markdown, lambda text: h.span_of(text, NOON),
-           h.phrases_of, h.identifiers, h.speakers_of, h.cues_of,
-           lambda text: differs_in_fact(text, text[1:]),
-           lambda text: find_conflicts(text, text[1:]))
-PARSED_UNITS = ("a", "1.", "a-", '"', "(", "://", "我们决定", "stop using a ", "key: [", "\n",
-                "I prefer ", "2026-08-")
-
-
-class LinearTime(unittest.TestCase):
-    """Twice the text costs twice the time, in whatever reads texts of others."""
-
-    def test_every_parser_is_linear(self) -> None:
-        for number, parser in enumerate(PARSERS):          # on every unit in test_stress.py
-            for unit in PARSED_UNITS[number % 4::4]:
-                with self.subTest(parser=number, unit=unit):
-                    self.assertLess(growth(parser, unit, 400), 4)
-
-
-class Book(unittest.TestCase):
-    """The module reads as its docstring says."""
-    chapters = re.findall(r"^# =+\n# (\d+)\. (.+)\n# =+$", SOURCE, re.M)
-    tree = ast.parse(SOURCE)
-
-    def test_the_map_equals_the_banners(self):
-        rows = re.findall(r"^ +(\d+) (\S+(?: \S+)*)  +\S", h.__doc__, re.M)
-        self.assertEqual(rows, self.chapters)
-        self.assertEqual([int(number) for number, _ in rows], list(range(1, 15)))
-        self.assertLessEqual(len(h.__doc__.splitlines()), 60)
-
-    def defined(self) -> dict[str, int]:
-        """Return {top-level name: its chapter}."""
-        starts = [m.start() for m in re.finditer(r"^# =+\n# \d+\. ", SOURCE, re.M)]
-        lines = [SOURCE.count("\n", 0, at) + 1 for at in starts]
-        found = {}
-        for node in self.tree.body:
-            names = [getattr(node, "name", None), getattr(getattr(node, "target", None), "id", 0)]
-            for target in getattr(node, "targets", []):
-                names += [n.id for n in ast.walk(target) if isinstance(n, ast.Name)]
-            for name in filter(None, names):
-                found[name] = sum(node.lineno >= line for line in lines)
-        return found
-
-    def test_each_name_of_the_map_is_defined_in_its_chapter(self):
-        text = h.__doc__[h.__doc__.index(" 1 Errors"):h.__doc__.index("\nwrite ")]
-        chapter, defined, seen = 0, self.defined(), 0
-        for line in text.splitlines():
-            number = re.match(r" *(\d+) ", line)
-            chapter = int(number[1]) if number else chapter
-            for name in re.findall(r"\b(?:[A-Z][a-z]\w*[A-Z0-9]\w*|[a-z]+_\w+|[A-Z]{4,})\b", line):
-                self.assertEqual(defined.get(name), chapter, name)
-                seen += 1
-        self.assertGreaterEqual(seen, 20)
-
-    def test_a_chapter_uses_only_those_above_it(self):
-        defined = self.defined()
-        for node in self.tree.body:
-            here = defined.get(getattr(node, "name", ""), 0)
-            parts = [*ast.walk(node)] if here else []
-            hints = {id(part) for field in parts
-                     for hint in (getattr(field, "annotation", None), getattr(field, "returns", 0))
-                     if isinstance(hint, ast.AST) for part in ast.walk(hint)}
-            names = [part for part in parts if isinstance(part, ast.Name)]
-            own = {part.id for part in names if isinstance(part.ctx, ast.Store)}
-            own |= {part.arg for part in parts if isinstance(part, ast.arg)}
-            for part in names:
-                if id(part) not in hints and part.id not in own:
-                    self.assertLessEqual(defined.get(part.id, 0), here, part.id)
-
-    def test_what_is_exported_is_there_and_documented(self):
-        for name in h.__all__:
-            self.assertTrue(inspect.getdoc(getattr(h, name)), name)
-
-    def test_an_import_needs_the_standard_library_alone_and_does_nothing(self):
-        said = subprocess.run(
-            [sys.executable, "-I", "-S", "-X", "utf8", "-X", f"pycache_prefix={PYCACHE.name}", "-c",
-             f"import sys; sys.path.insert(0, {str(HERE)!r}); import hermes_lite\n"
-             "print(set(sys.modules) & {'yaml', 'requests', 'cryptography', 'numpy', 'argparse',"
-             " 'hermes_ext', 'sqlite3', 'asyncio'})"], capture_output=True, text=True,
-            env=bare_env())
-        self.assertEqual((said.stdout, said.stderr), ("set()\n", ""))
-
-
 # =============================================================================
 # 1. Errors
 # =============================================================================
@@ -973,7 +885,7 @@ def json_texts() -> Iterator[str]:
                          ensure_ascii=rng.random() < .5)
 
 
-class MustHide(unittest.TestCase):
+class SecretsAreHidden(unittest.TestCase):
     def setUp(self) -> None:
         self.rng = random.Random(20)
 
@@ -1162,8 +1074,28 @@ class MustHide(unittest.TestCase):
                 out = redact(text.format(value))[0]
                 self.assertEqual(out, text.format("[已脱敏:password]"), value)
 
+    def test_secrets_in_phrases_that_people_and_agents_write(self):
+        for form in ("**Password:** {}", "**密码：** {}", "password: >-\n  {}", "token: |\n  {}",
+                     "smtp_pass {}", "Passwort\n\n{}\n", "p/w {}", "root:{}@10.0.0.3",
+                     "password changed from foo to {}", "openssl enc -k {} -in a",
+                     "Wir haben das Passwort von alt auf {} geändert", "zip -P {} a.zip b",
+                     "he told me the password, it is {}", "log in as admin with {}$x",
+                     "Wiederherstellungscode: {}", "7z x a.7z -p{}"):
+            value = random.choice(("Lantern", "quartz", "Walrus")) + str(secrets.randbelow(9000))
+            with self.subTest(form):
+                clean, labels = redact(form.format(value))
+                self.assertNotIn(value, clean)
+                self.assertTrue(labels)
+                self.assertEqual(redact(clean)[0], clean)
+        for prefix in ("sbp", "sgp", "dop_v1", "rubygems"):
+            self.assertNotIn(prefix + "_" + (key := secrets.token_hex(20)),
+                             redact(f"用 {prefix}_{key} 登录")[0])
+        for text in ("**Password:** must be long", "log in as admin with Keycloak",
+                     "password: |\n", "zip -r a.zip b", "the password, it is expired"):
+            self.assertEqual(redact(text), (text, ()))
 
-class MustStay(unittest.TestCase):
+
+class HarmlessTextStays(unittest.TestCase):
     def stays(self, text: str) -> None:
         self.assertEqual(redact(text, rules=BASE_PATTERNS), (text, ()))
 
@@ -1209,7 +1141,7 @@ class MustStay(unittest.TestCase):
             self.stays(text)
 
 
-class TextsOlderThanARule(Case):
+class RulesAddedLater(Case):
     """A rule added later holds for what is stored already, on every way out."""
 
     def setUp(self) -> None:
@@ -1510,6 +1442,54 @@ class TokenRules(unittest.TestCase):
         for unit in ("a", "a_", "_", "a.", "网", "网a", "\u0301", "é\u0301", "-"):
             self.assertLess(growth(tokenize_terms, unit, 4_000), 4, unit)
 
+    def test_stop_words_do_not_count_unless_they_are_all_there_is(self):
+        self.assertEqual(h.query_terms(["what", "is", "port"]), ["port"])
+        self.assertEqual(h.query_terms(["who", "are", "you"]), ["who", "are", "you"])
+        self.assertEqual(h.query_terms(["的", "端", "端口", "是的"]), ["端", "端口"])
+        self.assertEqual(h.query_terms(["what's", "war", "die", "us"]), ["war", "die", "us"])
+
+
+class SpansOfTime(unittest.TestCase):
+    """Days that a question names, read against the present."""
+
+    def test_spans_in_three_languages(self):
+        now = h.parse_time("2026-11-30T10:00:00")         # a Monday
+        spans = {"two weeks ago": ("11-13", "11-20"), "3 days ago": ("11-27", "11-28"),
+                 "vor zwei Wochen": ("11-13", "11-20"), "vor 3 Tagen": ("11-27", "11-28"),
+                 "letzte Woche": ("11-23", "11-30"), "last Friday": ("11-27", "11-28"),
+                 "letzten Montag": ("11-23", "11-24"), "last month": ("10-01", "11-01"),
+                 "上周五": ("11-27", "11-28"), "上个月": ("10-01", "11-01"),
+                 "两周前": ("11-13", "11-20"), "昨天": ("11-29", "11-30"),
+                 "the day before yesterday": ("11-28", "11-29"), "vorgestern": ("11-28", "11-29"),
+                 "this week": ("11-30", "12-07"), "一个月前": ("10-16", "11-16")}
+        for text, (first, last) in spans.items():
+            found = h.span_of(f"what about {text}?" if text.isascii() else text, now)
+            self.assertEqual([f"{day:%m-%d}" for day in found], [first, last], text)
+        self.assertEqual(h.span_of("去年", now)[0].year, 2025)
+        for text in ("no day", "ago", "weeks", "the last one", "一天", "todays", "vor Ort"):
+            self.assertIsNone(h.span_of(text, now), text)
+
+    def test_odd_counts_two_spans_and_the_end_of_the_calendar(self):
+        now = h.parse_time("2026-11-30T10:00:00")
+        for text, first in (("十二天前", "11-18"), ("二十天前", "11-10"), ("二十一天前", "11-09"),
+                            ("0 days ago", "11-30"), ("last week 上周三", "11-23"),
+                            ("上周三 last friday", "11-27"), ("this week 这周", "11-30"),
+                            ("今年 last year", "01-01")):
+            self.assertEqual(f"{h.span_of(text, now)[0]:%m-%d}", first, text)
+        for text in ("999999 days ago", "999999天前", "1234 days ago", "1234天前"):
+            self.assertIsNone(h.span_of(text, now), text)
+        for text in ("today", "this month", "0 days ago", "last week", "999年前"):
+            h.span_of(text, h.parse_time("9999-12-31"))
+            h.span_of(text, h.parse_time("1970-01-01"))
+
+    def test_a_day_is_found_however_it_is_written(self):
+        for text in ("2026-04-27", "4月27日", "4 月 27 号", "April 27", "27. April", "apr 27th",
+                     "the 27th of April", "27 Apr"):
+            self.assertIn("@4-27", h.cues_of(text.lower()), text)
+        for text in ("4月", "april", "1.4.27", "2026-04", "marathon 27"):
+            self.assertEqual(h.cues_of(text), [], text)
+        self.assertEqual(h.cues_of("http://host"), [])
+
 
 WORDS = {
     "en": "the gateway listens on a port and the nightly backup runs before lunch with redis "
@@ -1550,7 +1530,7 @@ def corpus(rng, count, longest=400):
     return texts
 
 
-class Normalising(unittest.TestCase):
+class Normalisation(unittest.TestCase):
     def test_width_case_spacing_and_invisible_characters_do_not_count(self):
         for a, b in (("Ｐort　８０８０", "port 8080"), ("ﾃﾞｰﾀﾍﾞｰｽ", "データベース"),
                      ("a\u200bb\ufeff", "ab"),
@@ -2176,7 +2156,7 @@ class Encryption(Case):
 # 7. Keyword index
 # =============================================================================
 
-class Naive:
+class PlainIndex:
     """The plain formula over all notes: what the index must answer, slowly."""
 
     def __init__(self, k1=1.5, b=0.75):
@@ -2213,7 +2193,7 @@ def random_text(rng, longest=30):
     return joiner.join(rng.choices(words, weights, k=rng.randint(0, longest)))
 
 
-class Formula(unittest.TestCase):
+class Bm25Formula(unittest.TestCase):
     def test_the_formula_by_hand(self):
         self.assertAlmostEqual(bm25(2, 1, n=3, length=4, mean_length=2),
                                math.log(1 + 2.5 / 1.5) * 2 * 2.5 / (2 + 1.5 * 1.75))
@@ -2304,7 +2284,7 @@ class KeywordIndex(unittest.TestCase):
         rng = random.Random(20)
         for round_ in range(3):
             constants = rng.choice(((1.5, 0.75), (0.9, 0.3), (2.0, 1.0)))
-            naive, index = Naive(*constants), BM25Index(*constants)
+            naive, index = PlainIndex(*constants), BM25Index(*constants)
             for step in range(5):
                 for _ in range(90):
                     key = f"k{rng.randrange(250)}"
@@ -2389,6 +2369,52 @@ class KeywordIndex(unittest.TestCase):
         self.assertEqual(index.containing("username"), ["b"])
         index.remove("a")
         self.assertEqual(index.containing("t2024-08"), ["c"])
+
+
+class SpellingSlips(unittest.TestCase):
+    """A word that no note has may be a slip of one that some have."""
+
+    def index(self, *texts, spelling=True):
+        index = h.BM25Index(spelling=spelling)
+        for number, text in enumerate(texts):
+            index.add(f"n{number}", text)
+        return index
+
+    def test_one_slip_is_forgiven_for_less_than_the_word_itself(self):
+        index = self.index("the database moved", "a kitten sleeps", "nothing here")
+        whole = index.search("database")[0][1]
+        for slip in ("databse", "dtaabase", "databasse", "datavase"):
+            self.assertEqual(index.search(slip), [("n0", whole * 0.5)], slip)
+        for other in ("dtabse", "xatabase", "data", "katten", "datenbank"):
+            found = [key for key, _ in index.search(other)]
+            self.assertEqual(found, ["n1"] if other == "katten" else [], other)
+        self.assertEqual(self.index("the database moved", spelling=False).search("databse"), [])
+
+    def test_a_word_that_some_note_has_stands_for_itself_alone(self):
+        index = self.index("form of it", "forms and forms", "from here", "storm")
+        self.assertEqual([key for key, _ in index.search("forms")], ["n1"])
+
+    def test_the_commonest_word_a_slip_away_is_meant_also_after_a_dump(self):
+        index = self.index("planet", "planet", "planed", "other")
+        for each in (index, h.BM25Index.load(index.dump(), spelling=True)):
+            self.assertEqual([key for key, _ in each.search("planex")], ["n1", "n0"])
+
+    def test_a_run_of_letters_longer_than_a_word_has_no_slips(self):
+        index = self.index("x" * 25, "x" * 27)
+        self.assertEqual([key for key, _ in index.search("x" * 24)], ["n0"])
+        with mock.patch.object(h, "_slips", side_effect=AssertionError):
+            self.assertEqual(index.search("x" * 26), [])
+            self.assertEqual(index.search("x" * 10_000), [])
+
+    def test_the_words_one_slip_away_are_all_of_them_and_no_others(self):
+        made = set(h._slips("abcde")) - {"abcde"}
+        self.assertLessEqual({"acbde", "abcd", "abcdef", "abxde", "abcede"}, made)
+        self.assertTrue(all(word[0] == "a" and 4 <= len(word) <= 6 for word in made))
+
+    def test_two_words_of_a_question_may_be_one_of_a_note(self):
+        index = self.index("a timezone", spelling=False)
+        self.assertEqual(index.search("time zone"), [])
+        self.assertEqual(len(self.index("a zonetime", "time", "zone").search("time zone")), 2)
 
 
 class KeywordIndexFile(unittest.TestCase):
@@ -2498,7 +2524,7 @@ class LocalVectors(unittest.TestCase):
         self.assertEqual(h.search_spelling(index, ",;", 5, texts=texts.get, vectorizer=local), [])
 
 
-class Embedding(ServiceCase):
+class RemoteVectors(ServiceCase):
     def test_batches_keep_the_order_and_learn_the_dimension(self):
         texts = [f"note {i}" * (i + 1) for i in range(7)]
         made = self.vectorizer(batch=3)
@@ -2617,7 +2643,7 @@ class Embedding(ServiceCase):
         self.assertEqual(len(self.server.bodies), 1)
 
 
-class Patience(ServiceCase):
+class Retries(ServiceCase):
     def test_passing_troubles_are_tried_again(self):
         for status in (408, 429, 500, 503, 504):
             with self.subTest(status):
@@ -2696,7 +2722,7 @@ class Patience(ServiceCase):
                 make(" ")
 
 
-class Suspicion(ServiceCase):
+class CheckedAnswers(ServiceCase):
     def test_error_bodies_of_every_shape_are_read(self):
         shapes = [
             (401, b'"Invalid token"', "Invalid token"), (403, BALANCE, "balance is insufficient"),
@@ -2758,7 +2784,7 @@ class Suspicion(ServiceCase):
                       self.fails(lambda b, n: (200, embeddings(b)), dimension=8))
 
 
-class Breaker(unittest.TestCase):
+class Breakers(unittest.TestCase):
     """The field case of breakers that never close, or close on a sick provider."""
 
     def setUp(self):
@@ -3136,7 +3162,7 @@ class VectorCaches(unittest.TestCase):
 # 9. Ranking
 # =============================================================================
 
-class Fusion(unittest.TestCase):
+class RankFusion(unittest.TestCase):
     def test_scores_are_sums_of_reciprocal_ranks(self):
         merged = h.rrf_merge([["a", "b"], ["b", "c"]])
         self.assertEqual([name for name, _ in merged], ["b", "a", "c"])
@@ -3162,6 +3188,98 @@ class Fusion(unittest.TestCase):
 
     def test_a_repeated_id_counts_once_and_takes_no_place(self):
         self.assertEqual(h.rrf_merge([["a", "a", "b"]]), h.rrf_merge([["a", "b"]]))
+
+    def test_minmax_fuses_by_part_of_the_best_score(self):
+        fused = h.minmax_merge([([("a", 4.0), ("b", 2.0)], 0.9), ([("b", 0.8), ("c", 0.4)], 0.1),
+                              ([("d", 0.0), ("c", 0.0)], 0.1)])
+        self.assertEqual([name for name, _ in fused][:2], ["a", "b"])
+        self.assertEqual({name: round(score, 6) for name, score in fused},
+                         {"a": 0.9, "b": 0.55, "c": 0.1, "d": 0.1})
+        self.assertEqual(h.minmax_merge([]), [])
+
+
+class RankingInContext(unittest.TestCase):
+    """The notes beside a note, its source and its speaker count in the order of hits."""
+
+    HOW = {"neighbours": 0.3, "share": 0.3, "speaker": 0.7}
+
+    def index(self, *texts, cues=False):
+        index = h.BM25Index(tokenize=lambda text: h.tokenize_terms(text, cues=cues))
+        for number, text in enumerate(texts):
+            index.add(f"n{number}", text)
+        return index
+
+    def order(self, index, query, source, **how):
+        found = h.rank_in_context(index, query, index.search(query),
+                                  sources=lambda keys: {key: source.get(key) for key in keys},
+                                  **{**self.HOW, **how})
+        return [key for key, _ in found]
+
+    def test_the_answer_beside_the_question_is_found_without_a_word_of_it(self):
+        index = self.index("do you paint", "yes, blue ones", "far away", "x", "y", "z", "other")
+        one = dict.fromkeys((f"n{n}" for n in range(7)), "talk")
+        found = self.order(index, "paint", one)
+        self.assertEqual(found, ["n0", "n1", "n2", "n3"])
+        self.assertEqual(self.order(index, "paint", {}), ["n0"])
+        self.assertEqual(self.order(index, "paint", {**one, "n1": "elsewhere"}),
+                         ["n0", "n2", "n3"])
+
+    def test_a_removed_note_is_no_neighbour(self):
+        index = self.index("do you paint", "yes, blue ones", "far away")
+        index.remove("n1")
+        self.assertEqual(self.order(index, "paint", dict.fromkeys(("n0", "n1", "n2"), "t")),
+                         ["n0", "n2"])
+
+    def test_scores_beside_are_those_of_a_search(self):
+        index = self.index("red red fish", "one red", "red red red bird sings", "no")
+        plain = dict(index.search("red bird"))
+        for doc, parts in index.parts(index.query_terms("red bird"), range(4)).items():
+            self.assertEqual(len(parts), 2)
+            self.assertAlmostEqual(sum(parts), plain.get(f"n{doc}", 0.0))
+
+    def test_a_source_with_more_good_notes_comes_first(self):
+        index = self.index("fish", "gap", "fish", "more fish of it", "and fish there")
+        source = {"n0": "one", "n2": "two", "n3": "two", "n4": "two"}
+        self.assertEqual(self.order(index, "fish", source, neighbours=0)[0], "n2")
+        self.assertEqual(self.order(index, "fish", source, neighbours=0, share=0)[0], "n2")
+        self.assertEqual(self.order(index, "fish", {}, share=0)[:2], ["n2", "n0"])
+
+    def test_a_source_that_holds_every_word_somewhere_beats_one_that_repeats_a_word(self):
+        index = self.index("red", "gap", "fish", "x y", "red", "gap", "red", "gap")
+        source = {f"n{n}": "both" if n < 4 else "one" for n in range(8)}
+        first = self.order(index, "red fish", source, neighbours=0, share=1.0)[:2]
+        self.assertEqual(first, ["n2", "n0"])
+
+    def test_scores_stay_plain_where_nothing_has_a_source(self):
+        index = self.index("red fish", "red bird", "bird")
+        self.assertEqual(
+            h.rank_in_context(index, "red bird", index.search("red bird"),
+                              sources=lambda keys: {}, **self.HOW), index.search("red bird"))
+
+    def test_what_the_named_one_says_counts_more(self):
+        texts = ("Joe: Mel did run", "Mel: i did run", "用户: i did run far")
+        index = self.index(*texts, cues=True)
+        self.assertEqual(self.order(index, "run mel", {})[0], "n1")
+        self.assertEqual(self.order(index, "did i run", {})[0], "n2")
+        self.assertNotEqual(self.order(index, "did i run", {}, speaker=0)[0], "n2")
+
+
+class ConfidenceEstimate(unittest.TestCase):
+    def test_the_ideal_score_counts_words_that_no_note_has(self):
+        index = h.BM25Index()
+        for n in range(200):
+            index.add(f"n{n}", f"note number {n} about whales")
+        self.assertAlmostEqual(index.ideal_score("whales"), index.search("whales", 1)[0][1], places=6)
+        self.assertGreater(index.ideal_score("whales quux"), 5 * index.ideal_score("whales"))
+        self.assertEqual(index.ideal_score("quux"), 0)
+
+    def test_confidence_grows_with_each_of_its_arguments_and_stays_between_0_and_1(self):
+        self.assertLess(h.estimate_confidence(1, 4, 1), h.estimate_confidence(2, 4, 2))
+        self.assertLess(h.estimate_confidence(1, 4, 2), h.estimate_confidence(1, 4, 1))
+        self.assertLess(h.estimate_confidence(1, 4, 1, speaker_boost=-1), h.estimate_confidence(1, 4, 1, speaker_boost=1))
+        self.assertLess(h.estimate_confidence(1, 4, 1, beside=True), h.estimate_confidence(1, 4, 1))
+        self.assertEqual((h.estimate_confidence(0, 4, 1), h.estimate_confidence(1, 0, 1), h.estimate_confidence(0, 0, 0)), (0, 0, 0))
+        self.assertLess(h.estimate_confidence(1e9, 1e-9, 1e9), 1.0 + 1e-12)
 
 
 class Reranking(ServiceCase):
@@ -3204,7 +3322,7 @@ class Reranking(ServiceCase):
 # 10. Graph
 # =============================================================================
 
-class Graph(Case):
+class EntityGraph(Case):
     def test_names_and_versions_are_found_once_in_order(self):
         for text, found in (
                 ("We use PostgreSQL 16.2 and v3", "PostgreSQL 16.2 v3"), ("The A I We", ""),
@@ -3875,8 +3993,82 @@ print(json.dumps([answers, errors]))""", self.root).split("\n")[-1])
         self.assertEqual(self.contents(), set(NOTES[:2]))
         self.assertEqual(memory.prune(dry_run=True).unknown_age, (memory.list()[0].id,))
 
+    def test_what_is_nested_too_deeply_is_refused_at_every_door_and_never_ends_a_read(self):
+        for depth in (60, 400, 900):
+            deep = json.loads("[" * 40 + "1" + "]" * 40)
+            text = json.dumps(entry(2, NOTES[1], meta={"s": 0}, note=0)).replace(
+                ": 0}", ": " + "[" * depth + "]" * depth + "}", 1)
+            self.root.mkdir(exist_ok=True)
+            (self.root / "index.json").write_text(f"[{json.dumps(entry())},\n{text}\n]")
+            for words in (["list", "--json"], ["recall", "gateway", "--json"], ["stats"]):
+                done = call("--root", self.root, *words)
+                self.assertEqual(done.code, 0, (depth, done.err))
+                self.assertNotIn("Traceback", done.err)
+            kept = b"".join(path.read_bytes() for path in self.root.rglob("*.json*"))
+            self.assertIn(NOTES[1].encode(), kept)
+            shutil.rmtree(self.root)
+        memory = self.open()
+        self.assertTrue(memory.remember(NOTES[2], meta={"s": deep}).created)
+        nest: list = []
+        for _ in range(700):
+            nest = [nest]
+        with self.assertRaises(UsageError):
+            memory.remember(NOTES[3], meta={"s": nest})
+        self.assertEqual(len(memory.list()), 1)
 
-class Damage(Case):
+    def with_a_journal(self) -> Path:
+        """A store that keeps its journal, as one above 256 KiB does; return the journal."""
+        for patch in (mock.patch.multiple(h, _COMPACT_AT_ONCE=0, _SMALL_INDEX=0),
+                      mock.patch.object(h.Journal, "is_long", lambda journal: False)):
+            patch.start()
+            self.addCleanup(patch.stop)
+        with self.open() as memory:
+            memory.remember("first note about whales")
+        memory.remember("second note about ships")
+        memory.remember("third note about trains")
+        return self.root / "index.journal"
+
+    def test_a_damaged_journal_is_set_aside_and_mended_from_the_mirror(self):
+        journal = self.with_a_journal()
+        whole = journal.read_bytes()
+        for place in (len(whole) - 1, len(whole) - 20, 12, whole.index(b"\n")):
+            damaged = bytearray(whole)
+            damaged[place] ^= 1
+            journal.write_bytes(damaged)
+            memory = self.open()
+            memory.remember(f"a later note {place * 7919}")
+            self.assertLessEqual({"first note about whales", "second note about ships",
+                                  "third note about trains"}, {m.content for m in memory.list()})
+            journal.write_bytes(whole)
+        self.assertTrue(list(self.root.glob("index.journal.damaged-*")))
+
+    def test_a_flipped_bit_in_the_tombstones_is_seen_and_the_copy_serves(self):
+        memory = self.open()
+        text = "the forgotten note about the harbour"
+        memory.forget(memory.remember(text).id, why="password is Tulpe4471!")
+        path = self.root / "tombstones.json"
+        self.assertNotIn(b"Tulpe4471", path.read_bytes())
+        data = bytearray(path.read_bytes())
+        data[data.index(b'"key": "') + 10] ^= 1
+        path.write_bytes(data)
+        fresh = self.open()
+        with self.assertRaises(Refused):
+            fresh.remember(text, deliberate=False)
+
+    def test_a_flipped_bit_in_a_search_index_is_seen(self):
+        with self.open() as memory:
+            for note in NOTES:
+                memory.remember(note)
+            memory.recall(NOTES[1])
+        whole = (self.root / ".search" / "index.bin").read_bytes()
+        for place in range(0, len(whole), max(1, len(whole) // 40)):
+            damaged = bytearray(whole)
+            damaged[place] ^= 1
+            with self.subTest(place=place), self.assertRaises(ValueError):
+                h.BM25Index.load(bytes(damaged))
+
+
+class DamagedStore(Case):
     """A damaged store is set aside and recovered from what is left, never taken for empty."""
 
     def setUp(self) -> None:
@@ -4198,7 +4390,7 @@ class Damage(Case):
     def test_a_damaged_state_or_graph_is_set_aside_and_said(self):
         for name in (".state_job.json", "graph.json", "vectors.json"):
             (self.root / name).write_bytes(b"{half")
-            memory = self.open(vectorizer=Axes("a", "m"))
+            memory = self.open(vectorizer=LetterVectorizer("a", "m"))
             memory.state("job")
             memory.graph()
             memory.recall("gateway")
@@ -4410,8 +4602,8 @@ class ModelDigesting(ServiceCase):
 # 13. Hermes
 # =============================================================================
 
-class Axes:
-    """A vectorizer with axes of its own: counts letters into bins, and can be told to fail."""
+class LetterVectorizer:
+    """A vectorizer that counts letters into bins, and can be told to fail."""
     threshold, remote = 0.35, True
 
     def __init__(self, name: str, model: str, size: int = 4) -> None:
@@ -4677,6 +4869,48 @@ class Remembering(Case):
             memory.verify(memory.remember(NOTES[2]).id)
         self.assertEqual({m.content for m in self.open().list()}, set(NOTES[1:3]))
 
+    def test_a_field_that_no_file_can_hold_never_reaches_the_journal(self):
+        memory = self.open()
+        memory.remember("an earlier good note about whales")
+        for more in ({"meta": "tag"}, {"meta": 5}, {"meta": {"a": b"x"}}, {"meta": {"a": {1}}},
+                     {"tags": None}, {"tags": 5}, {"expires_at": 5}):
+            with self.subTest(more), self.assertRaises(UsageError):
+                memory.remember("x note", **more)
+        self.assertEqual([m.content for m in self.open().list()],
+                         ["an earlier good note about whales"])
+        tagged = memory.remember("a tagged note", tags="red, #blue")
+        self.assertEqual(memory.get(tagged.id).tags, ("red", "blue"))
+
+    def test_nothing_is_sent_while_a_batch_holds_the_lock(self):
+        sent = []
+
+        class Far:
+            name, model, dimension, threshold, remote = "far", "m", 2, 0.3, True
+
+            def embed(self, texts):
+                sent.extend(texts)
+                return [[1.0, 0.0] for _ in texts]
+
+            def embed_query(self, text):
+                sent.append(text)
+                return [1.0, 0.0]
+        class Reranker:
+            def rerank(self, query, texts):
+                sent.append("rerank")
+                return [1.0] * len(texts)
+        memory = h.HermesLite(self.root, vectorizer=Far(), reranker=Reranker())
+        with memory.batch():
+            memory.remember("a note about ferries")
+            gone = memory.remember("ferries of another kind, in winter").id
+            self.assertIn("rerank: a batch is open", memory.recall("ferries").degraded)
+            memory.forget(gone)
+            hits = memory.recall("ferries")
+            self.assertEqual(([hit.content for hit in hits], sent), (["a note about ferries"], []))
+            self.assertIn("a batch is open", hits.degraded[0])
+        self.assertEqual(memory.embed_pending(), [])
+        self.assertEqual(sent, ["a note about ferries"])
+        self.assertEqual(memory.recall("ferries").degraded, ())
+
 
 class Recalling(Case):
     def test_br14_every_query_finds_its_note_first_with_words_and_with_vectors(self):
@@ -4835,8 +5069,149 @@ class Recalling(Case):
                          (2, 90, 1))
         self.assertIn("idea", rooms["events"].categories)
 
+    def test_two_words_of_a_question_are_one_of_a_note(self):
+        memory, ids = self.open(), {}
+        for text in ("The user's timezone is Vienna", "Die Logofarbe ist Blau",
+                     "Die maximale Uploadgröße ist 50", "Das Zahlungsziel ist ein Monat",
+                     "the gateway times out", "der Hof hat viele Farben"):
+            ids[text.split()[-1]] = memory.remember(text).id
+        for asked, last in (("what time zone is it?", "Vienna"), ("Farbe vom Logo", "Blau"),
+                            ("Wie groß darf ein Upload sein?", "50"),
+                            ("Ziel der Zahlung", "Monat")):
+            self.assertEqual(memory.recall(asked)[0].id, ids[last], asked)
 
-class Filters(Case):
+    def test_a_quoted_phrase_is_meant_to_the_letter(self):
+        self.assertEqual(h.phrases_of('say "Red Fish" or „blau“ and 「红 鱼」 “x”'),
+                         ["red fish", "blau", "红 鱼"])
+        memory = self.open()
+        memory.remember("fish fish red: the fish that is red is a red one")
+        exact = memory.remember("a red fish swims in a long and winding river far away").id
+        self.assertEqual(memory.recall('"red fish"')[0].id, exact)
+        self.assertEqual(memory.recall('"red fish"')[0].why["phrases"], ["red fish"])
+
+    def test_recall_reads_the_source_and_the_room_of_neighbours(self):
+        root = self.enterContext(tempfile.TemporaryDirectory()) if hasattr(
+            self, "enterContext") else tempfile.mkdtemp()
+        with h.HermesLite(root, config=h.Config({}, environ={})) as memory:
+            memory.remember("do you like painting", source='a "quoted, source": x')
+            memory.remember("yes, sunsets in orange", source='a "quoted, source": x')
+            memory.remember("blue is cold", source="other")
+            memory.remember("tabs, never blanks", source='a "quoted, source": x',
+                            category="preference")
+            self.assertEqual(len(memory.recall("painting")), 3)
+            self.assertEqual(len(memory.recall("painting", room="events")), 2)
+
+
+class ConfidenceInRecall(Case):
+    """How likely a hit answers, and when nothing is said instead."""
+
+    def test_all_words_are_surer_than_some_and_the_first_surer_than_the_rest(self):
+        memory = self.open()
+        for text in (*NOTES, "the port of the gateway is 8080", "a gateway"):
+            memory.remember(text)
+        found = memory.recall("port of the gateway 8080")
+        sure = [hit.confidence for hit in found]
+        self.assertEqual(sure, sorted(sure, reverse=True))
+        self.assertTrue(0.3 < sure[0] < 1, sure)
+        self.assertLess(memory.recall("gateway of mars colony seven")[0].confidence, sure[0] / 2)
+
+    def test_a_question_about_nothing_here_gets_nothing(self):
+        settings = {"retrieval": {"min_confidence": 0.0}}
+        with self.open() as memory, memory.batch():
+            for n in range(60):
+                memory.remember(f"note {n}: the colour of boat {n * 7} is {n * 3} green")
+        asked = "which colour did Anna paint her kitchen walls in Lisbon last spring, Peter?"
+        self.assertEqual(self.open().recall(asked), [])
+        self.assertGreater(len(self.open(settings).recall(asked)), 0)
+        self.assertGreater(len(self.open().recall("colour of boat 7")), 0)
+
+    def test_a_part_of_a_number_or_name_is_found_where_no_word_is(self):
+        memory = self.open()
+        texts = {name: memory.remember(text, agent="anna").id for name, text in (
+            ("en", "Contract CT2024-0876 has to be signed"), ("zh", "客户张三的合同编号是CT2024-0877，金额3万"),
+            ("code", "Der Druck von prod_db_main ist hoch"), ("day", "Am 08. Mai ist Abgabe"),
+            ("call", "call getUserName before the loop"))}
+        both = {texts["en"], texts["zh"]}
+        for query, found in (("T2024-08", both), ("ct2024-08", both), ("T2024-0876", {texts["en"]}),
+                             ("T2024-0877?", {texts["zh"]}), ("UserNam", {texts["call"]}),
+                             ("b_main", {texts["code"]}), ("T2024-9", set()), ("Druc", set())):
+            with self.subTest(query):
+                hits = memory.recall(query)
+                part = [hit for hit in hits if "containing" in hit.why["retrievers"]]
+                self.assertEqual({hit.id for hit in part}, found)
+                self.assertEqual(hits[:len(part)], part)
+                self.assertTrue(all(0.1 < hit.confidence <= 0.5 for hit in part), part)
+        less, more = (memory.recall(q)[0].confidence for q in ("T2024-0", "CT2024-087"))
+        self.assertLess(less, more)                # the more of the word, the surer
+        self.assertLess(memory.recall("Quagga 2024-087")[0].confidence,
+                        memory.recall("2024-087")[0].confidence)
+        self.assertEqual(memory.recall("T2024-08", agent="bot"), [])
+        for query in ("CT2024-0876", "CT2024", "Druck von prod_db_main", "08", "who signs T2024-08",
+                      "Ab-gabe"):
+            for hit in memory.recall(query):       # words are found: nothing else is looked for
+                self.assertNotIn("containing", hit.why["retrievers"], query)
+
+    def test_words_of_another_than_the_one_asked_about_are_less_sure(self):
+        memory = self.open()
+        for text in ("Mel: I ran the charity race on Sunday", "Joe: I baked bread",
+                     "Joe: we saw the sea", "Mel: the cat sleeps"):
+            memory.remember(text, source="talk")
+        right = memory.recall("when did Mel run the charity race")[0]
+        wrong = memory.recall("when did Joe run the charity race")
+        best = max(hit.confidence for hit in wrong if "charity" in hit.content)
+        self.assertLess(best, right.confidence / 1.5)
+
+
+class DaysInRecall(Case):
+    """Days that a question names are read against the present, or the time that it gives."""
+
+    def test_days_begin_in_the_zone_of_the_given_time(self):
+        memory = self.open()
+        self.now = h.parse_time("2026-08-16T22:30:00")     # 6:30 of the 17th in Shanghai
+        wanted = memory.remember("plan of the morning").id
+        self.now = h.parse_time("2026-08-16T12:00:00")
+        memory.remember("plan of the day before")
+        for now in ("2026-08-17T07:00:00+08:00", datetime(2026, 8, 17, 7, tzinfo=timezone(
+                timedelta(hours=8)))):
+            self.assertEqual(memory.recall("plan today", now=now)[0].id, wanted)
+
+    def test_today_since_and_the_backup_of_the_day_are_those_of_the_user(self):
+        memory = self.open({"timezone": {"name": "Asia/Shanghai"}})
+        ids = {}
+        for hour in ("2026-08-16T15:30:00", "2026-08-16T16:30:00"):    # 23:30, and 0:30 of the 17th
+            self.now = h.parse_time(hour)
+            ids[hour[11:13]] = memory.remember(f"plan of the hour {hour[11:16]}").id
+        self.now = h.parse_time("2026-08-17T02:00:00")
+        self.assertEqual([m.id for m in memory.list(since="2026-08-17")], [ids["16"]])
+        self.assertEqual(len(memory.list(since="2026-08-16 23:00")), 2)
+        self.assertEqual(memory.recall("plan today")[0].id, ids["16"])
+        self.assertEqual(memory.recall("plan yesterday")[0].id, ids["15"])
+        self.assertEqual(memory.recall("plan today", now="2026-08-16")[0].id, ids["15"])
+        self.assertEqual([path.name for path in self.root.glob("backups/auto*")],
+                         ["auto_index.json.20260817.bak"])
+
+    def test_what_was_kept_then_comes_first(self):
+        memory, ids = self.open(), {}
+        for back in (40, 14, 1, 0):
+            self.now = NOON - timedelta(days=back)
+            ids[back] = memory.remember(f"we decided on plan {'abcd'[len(ids)]} for the boat").id
+        for asked, back in (("what did we decide two weeks ago", 14), ("昨天 plan", 1),
+                            ("what did we decide today", 0)):
+            self.assertEqual(memory.recall(asked)[0].id, ids[back], asked)
+        then = (NOON - timedelta(days=13)).isoformat()
+        self.assertEqual(memory.recall("plan of yesterday", now=then)[0].id, ids[14])
+        self.assertEqual(memory.recall("gestern")[0].id, ids[1])
+        with self.assertRaises(UsageError):
+            memory.recall("plan", now="soon")
+
+    def test_the_age_of_a_hit_is_said(self):
+        memory = self.open()
+        memory.remember("an old boat")
+        self.now = NOON + timedelta(days=9)
+        self.assertEqual(memory.recall("boat")[0].why["age_days"], 9)
+
+
+class TagsAndAgents(Case):
     """Tags and agents, on every way to read."""
 
     def setUp(self) -> None:
@@ -4918,12 +5293,12 @@ class VectorBackends(Case):
     """Fake backends, and the real client against a server on 127.0.0.1 further below."""
 
     def test_br18_another_backend_model_or_length_is_never_compared(self):
-        memory = self.open(vectorizer=Axes("A", "m1"))
+        memory = self.open(vectorizer=LetterVectorizer("A", "m1"))
         for note in NOTES[:3]:
             memory.remember(note)
         memory.embed_pending()
         memory.close()
-        for backend in (Axes("B", "m1"), Axes("B", "m2"), Axes("C", "m2", 6), Axes("A", "m1")):
+        for backend in (LetterVectorizer("B", "m1"), LetterVectorizer("B", "m2"), LetterVectorizer("C", "m2", 6), LetterVectorizer("A", "m1")):
             memory = self.open(vectorizer=backend)
             self.assertEqual(memory.embed_pending(), [])
             hit = memory.vsearch(NOTES[0])[0]
@@ -4943,7 +5318,7 @@ class VectorBackends(Case):
         for bad in ([0, 0, 0, 0], [], [nan] * 4, [1e308] * 4, None, ["a"] * 4, [1, 2, 3]):
             with self.subTest(bad):
                 self.root = self.folder / secrets.token_hex(4)
-                backend = Axes("A", "m1")
+                backend = LetterVectorizer("A", "m1")
                 memory = self.open(vectorizer=backend)
                 memory.remember(NOTES[1])
                 memory.embed_pending()
@@ -4964,7 +5339,7 @@ class VectorBackends(Case):
                 self.assertNotIn("NaN", (self.root / "vectors.json").read_text())
 
     def test_br20_a_failure_answers_locally_says_so_and_opens_the_breaker(self):
-        backend = Axes("A", "m1")
+        backend = LetterVectorizer("A", "m1")
         backend.answer = RemoteError("HTTP 503")
         memory = self.open(vectorizer=backend)
         made = memory.remember(NOTES[0])
@@ -5014,8 +5389,8 @@ class VectorBackends(Case):
         self.assertIn("pip install requests", hits.degraded[0])
 
 
-class Paused(Axes):
-    """Axes that wait for leave to embed a text, and that count the calls."""
+class BlockingVectorizer(LetterVectorizer):
+    """Embeds only when it is let, and counts the calls."""
 
     def __init__(self, *, size: int = 4, batch: int = 8, piece_chars: int = 0) -> None:
         super().__init__("A", "m1", size)
@@ -5040,8 +5415,8 @@ class PendingVectors(Case):
             time.sleep(0.01)
         self.fail("it did not come about")
 
-    def ready(self, **more) -> Paused:
-        backend = Paused(**more)
+    def ready(self, **more) -> BlockingVectorizer:
+        backend = BlockingVectorizer(**more)
         backend.leave.set()
         self.addCleanup(backend.leave.set)
         return backend
@@ -5103,7 +5478,7 @@ class PendingVectors(Case):
         self.assertEqual(len(backend.asked), 8)
 
     def test_after_a_change_of_the_backend_processes_that_only_read_make_its_vectors(self):
-        first, other = self.ready(), Axes("other", "n", 3)
+        first, other = self.ready(), LetterVectorizer("other", "n", 3)
         with self.open(vectorizer=first) as memory:
             for note in NOTES:
                 memory.remember(note)
@@ -5144,7 +5519,7 @@ class PendingVectors(Case):
         made = memory.remember(NOTES[0])
         memory.embed_pending()
         memory.close()
-        other = self.open(vectorizer=Axes("B", "m"))
+        other = self.open(vectorizer=LetterVectorizer("B", "m"))
         other.admit(dataclasses.replace(other.get(made.id), content=NOTES[6]), replacing=True)
         other.store.close()
         again = self.open(vectorizer=self.ready())
@@ -5176,7 +5551,7 @@ class PendingVectors(Case):
         one.close()
         self.assertEqual(two.vectors()["missing"], 0)      # seen without opening it anew
 
-    def large(self, backend: Paused, **more) -> HermesLite:
+    def large(self, backend: BlockingVectorizer, **more) -> HermesLite:
         patch = mock.patch.object(h, "_VECTORS_IN_JSON", 40)
         patch.start()
         self.addCleanup(patch.stop)
@@ -5429,12 +5804,12 @@ class Forgetting(Case):
                 self.assertEqual(len(words), len(memory.list()))   # kept, not to be made again
 
     def test_remote_vectors_go_too(self):
-        memory = self.open(vectorizer=Axes("A", "m1"))
+        memory = self.open(vectorizer=LetterVectorizer("A", "m1"))
         for note in NOTES[:3]:
             memory.remember(note)
         memory.recall("gateway")
         memory.close()
-        again = self.open(vectorizer=Axes("A", "m1"))
+        again = self.open(vectorizer=LetterVectorizer("A", "m1"))
         gone = again.list()[0].id
         again.forget(gone)
         self.assertEqual(len(json.loads((self.root / "vectors.json").read_bytes())["vectors"]), 2)
@@ -5511,6 +5886,20 @@ class Forgetting(Case):
                         NotFound, "no memory has the id")):
                     act(name)
         self.assertEqual(outside.read_text(), "keep me")
+
+    def test_other_wordings_of_what_was_forgotten_stay_away(self):
+        memory = self.open()
+        text = "We decided to use Quorvax77 for the message broker of billing"
+        memory.forget(memory.remember(text).id)
+        self.assertEqual([why for _, why in memory.digest("用户: " + text, apply=True).refused],
+                         ["forgotten"])
+        for other in (f"{text}.", f"- {text}", f'"{text}"', text.upper(), f"decision: {text}!"):
+            with self.subTest(other), self.assertRaises(Refused):
+                memory.remember(other, deliberate=False)
+        for kept in (text.replace("77", "7.7"), f"Mel: {text}"):     # other facts: not forgotten
+            self.assertTrue(memory.remember(kept, deliberate=False).created, kept)
+        self.assertIn("because you asked", memory.remember(text + ".").warnings[0])
+        self.assertFalse(memory.remember(text, deliberate=False).created)
 
 
 class Pruning(Case):
@@ -5819,7 +6208,7 @@ class DigestByModel(RemoteCase):
         memory._digester._client._session.close()
 
 
-class Librarian:
+class LibraryExtension:
     """The smallest system that uses every method of the contract."""
     name = "librarian"
 
@@ -5901,16 +6290,16 @@ class Librarian:
     secret = ""
 
 
-class Systems(Case):
+class Extensions(Case):
     def setUp(self) -> None:
         super().setUp()
-        self.system = Librarian()
+        self.system = LibraryExtension()
         self.system.secret = secrets.token_hex(12)
         self.memory = self.open(systems=[self.system])
 
     def test_every_method_of_the_contract_is_used_here(self):
         said = set(re.findall(r"`(\w+)\(", h.Extension.__doc__))
-        self.assertEqual(said, {name for name in vars(Librarian) if not name.startswith("_")}
+        self.assertEqual(said, {name for name in vars(LibraryExtension) if not name.startswith("_")}
                          & said)
         self.assertEqual(len(said), 15)
 
@@ -6453,479 +6842,6 @@ class Processes(Case):
                 done = call("list")
             self.assertEqual((done.code, done.err.count("\n")), (code, 1), done)
 
-
-class Context(unittest.TestCase):
-    """What stands beside a note, who says it and on which day count in recall."""
-
-    HOW = {"neighbours": 0.3, "share": 0.3, "speaker": 0.7}
-
-    def index(self, *texts, cues=False):
-        index = h.BM25Index(tokenize=lambda text: h.tokenize_terms(text, cues=cues))
-        for number, text in enumerate(texts):
-            index.add(f"n{number}", text)
-        return index
-
-    def order(self, index, query, source, **how):
-        found = h.rank_in_context(index, query, index.search(query),
-                                  sources=lambda keys: {key: source.get(key) for key in keys},
-                                  **{**self.HOW, **how})
-        return [key for key, _ in found]
-
-    def test_the_answer_beside_the_question_is_found_without_a_word_of_it(self):
-        index = self.index("do you paint", "yes, blue ones", "far away", "x", "y", "z", "other")
-        one = dict.fromkeys((f"n{n}" for n in range(7)), "talk")
-        found = self.order(index, "paint", one)
-        self.assertEqual(found, ["n0", "n1", "n2", "n3"])
-        self.assertEqual(self.order(index, "paint", {}), ["n0"])
-        self.assertEqual(self.order(index, "paint", {**one, "n1": "elsewhere"}),
-                         ["n0", "n2", "n3"])
-
-    def test_a_removed_note_is_no_neighbour(self):
-        index = self.index("do you paint", "yes, blue ones", "far away")
-        index.remove("n1")
-        self.assertEqual(self.order(index, "paint", dict.fromkeys(("n0", "n1", "n2"), "t")),
-                         ["n0", "n2"])
-
-    def test_scores_beside_are_those_of_a_search(self):
-        index = self.index("red red fish", "one red", "red red red bird sings", "no")
-        plain = dict(index.search("red bird"))
-        for doc, parts in index.parts(index.query_terms("red bird"), range(4)).items():
-            self.assertEqual(len(parts), 2)
-            self.assertAlmostEqual(sum(parts), plain.get(f"n{doc}", 0.0))
-
-    def test_a_source_with_more_good_notes_comes_first(self):
-        index = self.index("fish", "gap", "fish", "more fish of it", "and fish there")
-        source = {"n0": "one", "n2": "two", "n3": "two", "n4": "two"}
-        self.assertEqual(self.order(index, "fish", source, neighbours=0)[0], "n2")
-        self.assertEqual(self.order(index, "fish", source, neighbours=0, share=0)[0], "n2")
-        self.assertEqual(self.order(index, "fish", {}, share=0)[:2], ["n2", "n0"])
-
-    def test_a_source_that_holds_every_word_somewhere_beats_one_that_repeats_a_word(self):
-        index = self.index("red", "gap", "fish", "x y", "red", "gap", "red", "gap")
-        source = {f"n{n}": "both" if n < 4 else "one" for n in range(8)}
-        first = self.order(index, "red fish", source, neighbours=0, share=1.0)[:2]
-        self.assertEqual(first, ["n2", "n0"])
-
-    def test_scores_stay_plain_where_nothing_has_a_source(self):
-        index = self.index("red fish", "red bird", "bird")
-        self.assertEqual(
-            h.rank_in_context(index, "red bird", index.search("red bird"),
-                              sources=lambda keys: {}, **self.HOW), index.search("red bird"))
-
-    def test_what_the_named_one_says_counts_more(self):
-        texts = ("Joe: Mel did run", "Mel: i did run", "用户: i did run far")
-        index = self.index(*texts, cues=True)
-        self.assertEqual(self.order(index, "run mel", {})[0], "n1")
-        self.assertEqual(self.order(index, "did i run", {})[0], "n2")
-        self.assertNotEqual(self.order(index, "did i run", {}, speaker=0)[0], "n2")
-
-    def test_a_day_is_found_however_it_is_written(self):
-        for text in ("2026-04-27", "4月27日", "4 月 27 号", "April 27", "27. April", "apr 27th",
-                     "the 27th of April", "27 Apr"):
-            self.assertIn("@4-27", h.cues_of(text.lower()), text)
-        for text in ("4月", "april", "1.4.27", "2026-04", "marathon 27"):
-            self.assertEqual(h.cues_of(text), [], text)
-        self.assertEqual(h.cues_of("http://host"), [])
-
-    def test_stop_words_do_not_count_unless_they_are_all_there_is(self):
-        self.assertEqual(h.query_terms(["what", "is", "port"]), ["port"])
-        self.assertEqual(h.query_terms(["who", "are", "you"]), ["who", "are", "you"])
-        self.assertEqual(h.query_terms(["的", "端", "端口", "是的"]), ["端", "端口"])
-        self.assertEqual(h.query_terms(["what's", "war", "die", "us"]), ["war", "die", "us"])
-
-    def test_recall_reads_the_source_and_the_room_of_neighbours(self):
-        root = self.enterContext(tempfile.TemporaryDirectory()) if hasattr(
-            self, "enterContext") else tempfile.mkdtemp()
-        with h.HermesLite(root, config=h.Config({}, environ={})) as memory:
-            memory.remember("do you like painting", source='a "quoted, source": x')
-            memory.remember("yes, sunsets in orange", source='a "quoted, source": x')
-            memory.remember("blue is cold", source="other")
-            memory.remember("tabs, never blanks", source='a "quoted, source": x',
-                            category="preference")
-            self.assertEqual(len(memory.recall("painting")), 3)
-            self.assertEqual(len(memory.recall("painting", room="events")), 2)
-
-    def test_minmax_fuses_by_part_of_the_best_score(self):
-        fused = h.minmax_merge([([("a", 4.0), ("b", 2.0)], 0.9), ([("b", 0.8), ("c", 0.4)], 0.1),
-                              ([("d", 0.0), ("c", 0.0)], 0.1)])
-        self.assertEqual([name for name, _ in fused][:2], ["a", "b"])
-        self.assertEqual({name: round(score, 6) for name, score in fused},
-                         {"a": 0.9, "b": 0.55, "c": 0.1, "d": 0.1})
-        self.assertEqual(h.minmax_merge([]), [])
-
-
-class Spelling(Case):
-    """A word that no note has may be a slip of one that some have."""
-
-    def index(self, *texts, spelling=True):
-        index = h.BM25Index(spelling=spelling)
-        for number, text in enumerate(texts):
-            index.add(f"n{number}", text)
-        return index
-
-    def test_one_slip_is_forgiven_for_less_than_the_word_itself(self):
-        index = self.index("the database moved", "a kitten sleeps", "nothing here")
-        whole = index.search("database")[0][1]
-        for slip in ("databse", "dtaabase", "databasse", "datavase"):
-            self.assertEqual(index.search(slip), [("n0", whole * 0.5)], slip)
-        for other in ("dtabse", "xatabase", "data", "katten", "datenbank"):
-            found = [key for key, _ in index.search(other)]
-            self.assertEqual(found, ["n1"] if other == "katten" else [], other)
-        self.assertEqual(self.index("the database moved", spelling=False).search("databse"), [])
-
-    def test_a_word_that_some_note_has_stands_for_itself_alone(self):
-        index = self.index("form of it", "forms and forms", "from here", "storm")
-        self.assertEqual([key for key, _ in index.search("forms")], ["n1"])
-
-    def test_the_commonest_word_a_slip_away_is_meant_also_after_a_dump(self):
-        index = self.index("planet", "planet", "planed", "other")
-        for each in (index, h.BM25Index.load(index.dump(), spelling=True)):
-            self.assertEqual([key for key, _ in each.search("planex")], ["n1", "n0"])
-
-    def test_two_words_of_a_question_are_one_of_a_note(self):
-        memory, ids = self.open(), {}
-        for text in ("The user's timezone is Vienna", "Die Logofarbe ist Blau",
-                     "Die maximale Uploadgröße ist 50", "Das Zahlungsziel ist ein Monat",
-                     "the gateway times out", "der Hof hat viele Farben"):
-            ids[text.split()[-1]] = memory.remember(text).id
-        for asked, last in (("what time zone is it?", "Vienna"), ("Farbe vom Logo", "Blau"),
-                            ("Wie groß darf ein Upload sein?", "50"),
-                            ("Ziel der Zahlung", "Monat")):
-            self.assertEqual(memory.recall(asked)[0].id, ids[last], asked)
-        index = self.index("a timezone", spelling=False)
-        self.assertEqual(index.search("time zone"), [])
-        self.assertEqual(len(self.index("a zonetime", "time", "zone").search("time zone")), 2)
-
-    def test_a_run_of_letters_longer_than_a_word_has_no_slips(self):
-        index = self.index("x" * 25, "x" * 27)
-        self.assertEqual([key for key, _ in index.search("x" * 24)], ["n0"])
-        with mock.patch.object(h, "_slips", side_effect=AssertionError):
-            self.assertEqual(index.search("x" * 26), [])
-            self.assertEqual(index.search("x" * 10_000), [])
-
-    def test_the_words_one_slip_away_are_all_of_them_and_no_others(self):
-        made = set(h._slips("abcde")) - {"abcde"}
-        self.assertLessEqual({"acbde", "abcd", "abcdef", "abxde", "abcede"}, made)
-        self.assertTrue(all(word[0] == "a" and 4 <= len(word) <= 6 for word in made))
-
-
-class Confidence(Case):
-    """How likely a hit answers, and when nothing is said instead."""
-
-    def test_the_ideal_score_counts_words_that_no_note_has(self):
-        index = h.BM25Index()
-        for n in range(200):
-            index.add(f"n{n}", f"note number {n} about whales")
-        self.assertAlmostEqual(index.ideal_score("whales"), index.search("whales", 1)[0][1], places=6)
-        self.assertGreater(index.ideal_score("whales quux"), 5 * index.ideal_score("whales"))
-        self.assertEqual(index.ideal_score("quux"), 0)
-
-    def test_all_words_are_surer_than_some_and_the_first_surer_than_the_rest(self):
-        memory = self.open()
-        for text in (*NOTES, "the port of the gateway is 8080", "a gateway"):
-            memory.remember(text)
-        found = memory.recall("port of the gateway 8080")
-        sure = [hit.confidence for hit in found]
-        self.assertEqual(sure, sorted(sure, reverse=True))
-        self.assertTrue(0.3 < sure[0] < 1, sure)
-        self.assertLess(memory.recall("gateway of mars colony seven")[0].confidence, sure[0] / 2)
-
-    def test_a_question_about_nothing_here_gets_nothing(self):
-        settings = {"retrieval": {"min_confidence": 0.0}}
-        with self.open() as memory, memory.batch():
-            for n in range(60):
-                memory.remember(f"note {n}: the colour of boat {n * 7} is {n * 3} green")
-        asked = "which colour did Anna paint her kitchen walls in Lisbon last spring, Peter?"
-        self.assertEqual(self.open().recall(asked), [])
-        self.assertGreater(len(self.open(settings).recall(asked)), 0)
-        self.assertGreater(len(self.open().recall("colour of boat 7")), 0)
-
-    def test_a_part_of_a_number_or_name_is_found_where_no_word_is(self):
-        memory = self.open()
-        texts = {name: memory.remember(text, agent="anna").id for name, text in (
-            ("en", "Contract CT2024-0876 has to be signed"), ("zh", "客户张三的合同编号是CT2024-0877，金额3万"),
-            ("code", "Der Druck von prod_db_main ist hoch"), ("day", "Am 08. Mai ist Abgabe"),
-            ("call", "call getUserName before the loop"))}
-        both = {texts["en"], texts["zh"]}
-        for query, found in (("T2024-08", both), ("ct2024-08", both), ("T2024-0876", {texts["en"]}),
-                             ("T2024-0877?", {texts["zh"]}), ("UserNam", {texts["call"]}),
-                             ("b_main", {texts["code"]}), ("T2024-9", set()), ("Druc", set())):
-            with self.subTest(query):
-                hits = memory.recall(query)
-                part = [hit for hit in hits if "containing" in hit.why["retrievers"]]
-                self.assertEqual({hit.id for hit in part}, found)
-                self.assertEqual(hits[:len(part)], part)
-                self.assertTrue(all(0.1 < hit.confidence <= 0.5 for hit in part), part)
-        less, more = (memory.recall(q)[0].confidence for q in ("T2024-0", "CT2024-087"))
-        self.assertLess(less, more)                # the more of the word, the surer
-        self.assertLess(memory.recall("Quagga 2024-087")[0].confidence,
-                        memory.recall("2024-087")[0].confidence)
-        self.assertEqual(memory.recall("T2024-08", agent="bot"), [])
-        for query in ("CT2024-0876", "CT2024", "Druck von prod_db_main", "08", "who signs T2024-08",
-                      "Ab-gabe"):
-            for hit in memory.recall(query):       # words are found: nothing else is looked for
-                self.assertNotIn("containing", hit.why["retrievers"], query)
-
-    def test_words_of_another_than_the_one_asked_about_are_less_sure(self):
-        memory = self.open()
-        for text in ("Mel: I ran the charity race on Sunday", "Joe: I baked bread",
-                     "Joe: we saw the sea", "Mel: the cat sleeps"):
-            memory.remember(text, source="talk")
-        right = memory.recall("when did Mel run the charity race")[0]
-        wrong = memory.recall("when did Joe run the charity race")
-        best = max(hit.confidence for hit in wrong if "charity" in hit.content)
-        self.assertLess(best, right.confidence / 1.5)
-
-    def test_confidence_grows_with_each_of_its_arguments_and_stays_between_0_and_1(self):
-        self.assertLess(h.estimate_confidence(1, 4, 1), h.estimate_confidence(2, 4, 2))
-        self.assertLess(h.estimate_confidence(1, 4, 2), h.estimate_confidence(1, 4, 1))
-        self.assertLess(h.estimate_confidence(1, 4, 1, speaker_boost=-1), h.estimate_confidence(1, 4, 1, speaker_boost=1))
-        self.assertLess(h.estimate_confidence(1, 4, 1, beside=True), h.estimate_confidence(1, 4, 1))
-        self.assertEqual((h.estimate_confidence(0, 4, 1), h.estimate_confidence(1, 0, 1), h.estimate_confidence(0, 0, 0)), (0, 0, 0))
-        self.assertLess(h.estimate_confidence(1e9, 1e-9, 1e9), 1.0 + 1e-12)
-
-
-class Days(Case):
-    """Days that a question names are read against the present, or the time that it gives."""
-
-    def test_spans_in_three_languages(self):
-        now = h.parse_time("2026-11-30T10:00:00")         # a Monday
-        spans = {"two weeks ago": ("11-13", "11-20"), "3 days ago": ("11-27", "11-28"),
-                 "vor zwei Wochen": ("11-13", "11-20"), "vor 3 Tagen": ("11-27", "11-28"),
-                 "letzte Woche": ("11-23", "11-30"), "last Friday": ("11-27", "11-28"),
-                 "letzten Montag": ("11-23", "11-24"), "last month": ("10-01", "11-01"),
-                 "上周五": ("11-27", "11-28"), "上个月": ("10-01", "11-01"),
-                 "两周前": ("11-13", "11-20"), "昨天": ("11-29", "11-30"),
-                 "the day before yesterday": ("11-28", "11-29"), "vorgestern": ("11-28", "11-29"),
-                 "this week": ("11-30", "12-07"), "一个月前": ("10-16", "11-16")}
-        for text, (first, last) in spans.items():
-            found = h.span_of(f"what about {text}?" if text.isascii() else text, now)
-            self.assertEqual([f"{day:%m-%d}" for day in found], [first, last], text)
-        self.assertEqual(h.span_of("去年", now)[0].year, 2025)
-        for text in ("no day", "ago", "weeks", "the last one", "一天", "todays", "vor Ort"):
-            self.assertIsNone(h.span_of(text, now), text)
-
-    def test_odd_counts_two_spans_and_the_end_of_the_calendar(self):
-        now = h.parse_time("2026-11-30T10:00:00")
-        for text, first in (("十二天前", "11-18"), ("二十天前", "11-10"), ("二十一天前", "11-09"),
-                            ("0 days ago", "11-30"), ("last week 上周三", "11-23"),
-                            ("上周三 last friday", "11-27"), ("this week 这周", "11-30"),
-                            ("今年 last year", "01-01")):
-            self.assertEqual(f"{h.span_of(text, now)[0]:%m-%d}", first, text)
-        for text in ("999999 days ago", "999999天前", "1234 days ago", "1234天前"):
-            self.assertIsNone(h.span_of(text, now), text)
-        for text in ("today", "this month", "0 days ago", "last week", "999年前"):
-            h.span_of(text, h.parse_time("9999-12-31"))
-            h.span_of(text, h.parse_time("1970-01-01"))
-
-    def test_days_begin_in_the_zone_of_the_given_time(self):
-        memory = self.open()
-        self.now = h.parse_time("2026-08-16T22:30:00")     # 6:30 of the 17th in Shanghai
-        wanted = memory.remember("plan of the morning").id
-        self.now = h.parse_time("2026-08-16T12:00:00")
-        memory.remember("plan of the day before")
-        for now in ("2026-08-17T07:00:00+08:00", datetime(2026, 8, 17, 7, tzinfo=timezone(
-                timedelta(hours=8)))):
-            self.assertEqual(memory.recall("plan today", now=now)[0].id, wanted)
-
-    def test_today_since_and_the_backup_of_the_day_are_those_of_the_user(self):
-        memory = self.open({"timezone": {"name": "Asia/Shanghai"}})
-        ids = {}
-        for hour in ("2026-08-16T15:30:00", "2026-08-16T16:30:00"):    # 23:30, and 0:30 of the 17th
-            self.now = h.parse_time(hour)
-            ids[hour[11:13]] = memory.remember(f"plan of the hour {hour[11:16]}").id
-        self.now = h.parse_time("2026-08-17T02:00:00")
-        self.assertEqual([m.id for m in memory.list(since="2026-08-17")], [ids["16"]])
-        self.assertEqual(len(memory.list(since="2026-08-16 23:00")), 2)
-        self.assertEqual(memory.recall("plan today")[0].id, ids["16"])
-        self.assertEqual(memory.recall("plan yesterday")[0].id, ids["15"])
-        self.assertEqual(memory.recall("plan today", now="2026-08-16")[0].id, ids["15"])
-        self.assertEqual([path.name for path in self.root.glob("backups/auto*")],
-                         ["auto_index.json.20260817.bak"])
-
-    def test_what_was_kept_then_comes_first(self):
-        memory, ids = self.open(), {}
-        for back in (40, 14, 1, 0):
-            self.now = NOON - timedelta(days=back)
-            ids[back] = memory.remember(f"we decided on plan {'abcd'[len(ids)]} for the boat").id
-        for asked, back in (("what did we decide two weeks ago", 14), ("昨天 plan", 1),
-                            ("what did we decide today", 0)):
-            self.assertEqual(memory.recall(asked)[0].id, ids[back], asked)
-        then = (NOON - timedelta(days=13)).isoformat()
-        self.assertEqual(memory.recall("plan of yesterday", now=then)[0].id, ids[14])
-        self.assertEqual(memory.recall("gestern")[0].id, ids[1])
-        with self.assertRaises(UsageError):
-            memory.recall("plan", now="soon")
-
-    def test_the_age_of_a_hit_is_said(self):
-        memory = self.open()
-        memory.remember("an old boat")
-        self.now = NOON + timedelta(days=9)
-        self.assertEqual(memory.recall("boat")[0].why["age_days"], 9)
-
-    def test_a_quoted_phrase_is_meant_to_the_letter(self):
-        self.assertEqual(h.phrases_of('say "Red Fish" or „blau“ and 「红 鱼」 “x”'),
-                         ["red fish", "blau", "红 鱼"])
-        memory = self.open()
-        memory.remember("fish fish red: the fish that is red is a red one")
-        exact = memory.remember("a red fish swims in a long and winding river far away").id
-        self.assertEqual(memory.recall('"red fish"')[0].id, exact)
-        self.assertEqual(memory.recall('"red fish"')[0].why["phrases"], ["red fish"])
-
-
-class Attacked(Case):
-    """Inputs that once broke the store, or slipped through, with their right answers."""
-
-    def test_what_is_nested_too_deeply_is_refused_at_every_door_and_never_ends_a_read(self):
-        for depth in (60, 400, 900):
-            deep = json.loads("[" * 40 + "1" + "]" * 40)
-            text = json.dumps(entry(2, NOTES[1], meta={"s": 0}, note=0)).replace(
-                ": 0}", ": " + "[" * depth + "]" * depth + "}", 1)
-            self.root.mkdir(exist_ok=True)
-            (self.root / "index.json").write_text(f"[{json.dumps(entry())},\n{text}\n]")
-            for words in (["list", "--json"], ["recall", "gateway", "--json"], ["stats"]):
-                done = call("--root", self.root, *words)
-                self.assertEqual(done.code, 0, (depth, done.err))
-                self.assertNotIn("Traceback", done.err)
-            kept = b"".join(path.read_bytes() for path in self.root.rglob("*.json*"))
-            self.assertIn(NOTES[1].encode(), kept)
-            shutil.rmtree(self.root)
-        memory = self.open()
-        self.assertTrue(memory.remember(NOTES[2], meta={"s": deep}).created)
-        nest: list = []
-        for _ in range(700):
-            nest = [nest]
-        with self.assertRaises(UsageError):
-            memory.remember(NOTES[3], meta={"s": nest})
-        self.assertEqual(len(memory.list()), 1)
-
-    def test_a_field_that_no_file_can_hold_never_reaches_the_journal(self):
-        memory = self.open()
-        memory.remember("an earlier good note about whales")
-        for more in ({"meta": "tag"}, {"meta": 5}, {"meta": {"a": b"x"}}, {"meta": {"a": {1}}},
-                     {"tags": None}, {"tags": 5}, {"expires_at": 5}):
-            with self.subTest(more), self.assertRaises(UsageError):
-                memory.remember("x note", **more)
-        self.assertEqual([m.content for m in self.open().list()],
-                         ["an earlier good note about whales"])
-        tagged = memory.remember("a tagged note", tags="red, #blue")
-        self.assertEqual(memory.get(tagged.id).tags, ("red", "blue"))
-
-    def large(self) -> Path:
-        """A store that keeps its journal, as one above 256 KiB does; return the journal."""
-        for patch in (mock.patch.multiple(h, _COMPACT_AT_ONCE=0, _SMALL_INDEX=0),
-                      mock.patch.object(h.Journal, "is_long", lambda journal: False)):
-            patch.start()
-            self.addCleanup(patch.stop)
-        with self.open() as memory:
-            memory.remember("first note about whales")
-        memory.remember("second note about ships")
-        memory.remember("third note about trains")
-        return self.root / "index.journal"
-
-    def test_a_damaged_journal_is_set_aside_and_mended_from_the_mirror(self):
-        journal = self.large()
-        whole = journal.read_bytes()
-        for place in (len(whole) - 1, len(whole) - 20, 12, whole.index(b"\n")):
-            damaged = bytearray(whole)
-            damaged[place] ^= 1
-            journal.write_bytes(damaged)
-            memory = self.open()
-            memory.remember(f"a later note {place * 7919}")
-            self.assertLessEqual({"first note about whales", "second note about ships",
-                                  "third note about trains"}, {m.content for m in memory.list()})
-            journal.write_bytes(whole)
-        self.assertTrue(list(self.root.glob("index.journal.damaged-*")))
-
-    def test_other_wordings_of_what_was_forgotten_stay_away(self):
-        memory = self.open()
-        text = "We decided to use Quorvax77 for the message broker of billing"
-        memory.forget(memory.remember(text).id)
-        self.assertEqual([why for _, why in memory.digest("用户: " + text, apply=True).refused],
-                         ["forgotten"])
-        for other in (f"{text}.", f"- {text}", f'"{text}"', text.upper(), f"decision: {text}!"):
-            with self.subTest(other), self.assertRaises(Refused):
-                memory.remember(other, deliberate=False)
-        for kept in (text.replace("77", "7.7"), f"Mel: {text}"):     # other facts: not forgotten
-            self.assertTrue(memory.remember(kept, deliberate=False).created, kept)
-        self.assertIn("because you asked", memory.remember(text + ".").warnings[0])
-        self.assertFalse(memory.remember(text, deliberate=False).created)
-
-    def test_a_flipped_bit_in_the_tombstones_is_seen_and_the_copy_serves(self):
-        memory = self.open()
-        text = "the forgotten note about the harbour"
-        memory.forget(memory.remember(text).id, why="password is Tulpe4471!")
-        path = self.root / "tombstones.json"
-        self.assertNotIn(b"Tulpe4471", path.read_bytes())
-        data = bytearray(path.read_bytes())
-        data[data.index(b'"key": "') + 10] ^= 1
-        path.write_bytes(data)
-        fresh = self.open()
-        with self.assertRaises(Refused):
-            fresh.remember(text, deliberate=False)
-
-    def test_a_flipped_bit_in_a_search_index_is_seen(self):
-        with self.open() as memory:
-            for note in NOTES:
-                memory.remember(note)
-            memory.recall(NOTES[1])
-        whole = (self.root / ".search" / "index.bin").read_bytes()
-        for place in range(0, len(whole), max(1, len(whole) // 40)):
-            damaged = bytearray(whole)
-            damaged[place] ^= 1
-            with self.subTest(place=place), self.assertRaises(ValueError):
-                h.BM25Index.load(bytes(damaged))
-
-    def test_nothing_is_sent_while_a_batch_holds_the_lock(self):
-        sent = []
-
-        class Far:
-            name, model, dimension, threshold, remote = "far", "m", 2, 0.3, True
-
-            def embed(self, texts):
-                sent.extend(texts)
-                return [[1.0, 0.0] for _ in texts]
-
-            def embed_query(self, text):
-                sent.append(text)
-                return [1.0, 0.0]
-        class Judge:
-            def rerank(self, query, texts):
-                sent.append("rerank")
-                return [1.0] * len(texts)
-        memory = h.HermesLite(self.root, vectorizer=Far(), reranker=Judge())
-        with memory.batch():
-            memory.remember("a note about ferries")
-            gone = memory.remember("ferries of another kind, in winter").id
-            self.assertIn("rerank: a batch is open", memory.recall("ferries").degraded)
-            memory.forget(gone)
-            hits = memory.recall("ferries")
-            self.assertEqual(([hit.content for hit in hits], sent), (["a note about ferries"], []))
-            self.assertIn("a batch is open", hits.degraded[0])
-        self.assertEqual(memory.embed_pending(), [])
-        self.assertEqual(sent, ["a note about ferries"])
-        self.assertEqual(memory.recall("ferries").degraded, ())
-
-    def test_secrets_in_phrases_that_people_and_agents_write(self):
-        for form in ("**Password:** {}", "**密码：** {}", "password: >-\n  {}", "token: |\n  {}",
-                     "smtp_pass {}", "Passwort\n\n{}\n", "p/w {}", "root:{}@10.0.0.3",
-                     "password changed from foo to {}", "openssl enc -k {} -in a",
-                     "Wir haben das Passwort von alt auf {} geändert", "zip -P {} a.zip b",
-                     "he told me the password, it is {}", "log in as admin with {}$x",
-                     "Wiederherstellungscode: {}", "7z x a.7z -p{}"):
-            value = random.choice(("Lantern", "quartz", "Walrus")) + str(secrets.randbelow(9000))
-            with self.subTest(form):
-                clean, labels = redact(form.format(value))
-                self.assertNotIn(value, clean)
-                self.assertTrue(labels)
-                self.assertEqual(redact(clean)[0], clean)
-        for prefix in ("sbp", "sgp", "dop_v1", "rubygems"):
-            self.assertNotIn(prefix + "_" + (key := secrets.token_hex(20)),
-                             redact(f"用 {prefix}_{key} 登录")[0])
-        for text in ("**Password:** must be long", "log in as admin with Keycloak",
-                     "password: |\n", "zip -r a.zip b", "the password, it is expired"):
-            self.assertEqual(redact(text), (text, ()))
-
     @unittest.skipUnless(os.path.exists("/dev/full"), "no /dev/full")
     def test_a_full_standard_output_is_one_sentence(self):
         self.open().remember(NOTES[0])
@@ -6949,7 +6865,104 @@ class Attacked(Case):
         self.assertEqual((done.returncode, "Traceback" in done.stderr), (2, False), done)
 
 
+# =============================================================================
+# The whole module, and README
+# =============================================================================
+
+def parse_markdown(text: str) -> None:
+    with contextlib.suppress(ValueError):
+        h.from_markdown("---\nid: x\n" + text + "\n---\n" + text)
+
+
+PARSERS = (tokenize_terms, normalise, facts, h.conflict_queries, h.extract_entities,
+           h.RuleDigester().digest, parse_markdown, lambda text: h.span_of(text, NOON),
+           h.phrases_of, h.identifiers, h.speakers_of, h.cues_of,
+           lambda text: differs_in_fact(text, text[1:]),
+           lambda text: find_conflicts(text, text[1:]))
+PARSED_UNITS = ("a", "1.", "a-", '"', "(", "://", "我们决定", "stop using a ", "key: [", "\n",
+                "I prefer ", "2026-08-")
+
+
+class LinearTime(unittest.TestCase):
+    """Twice the text costs twice the time, in whatever reads texts of others."""
+
+    def test_every_parser_is_linear(self) -> None:
+        for number, parser in enumerate(PARSERS):          # on every unit in test_stress.py
+            for unit in PARSED_UNITS[number % 4::4]:
+                with self.subTest(parser=number, unit=unit):
+                    self.assertLess(growth(parser, unit, 400), 4)
+
+
+class WholeModule(unittest.TestCase):
+    """The module reads as its docstring says."""
+    chapters = re.findall(r"^# =+\n# (\d+)\. (.+)\n# =+$", SOURCE, re.M)
+    tree = ast.parse(SOURCE)
+
+    def test_the_map_equals_the_banners(self):
+        rows = re.findall(r"^ +(\d+) (\S+(?: \S+)*)  +\S", h.__doc__, re.M)
+        self.assertEqual(rows, self.chapters)
+        self.assertEqual([int(number) for number, _ in rows], list(range(1, 15)))
+        self.assertLessEqual(len(h.__doc__.splitlines()), 60)
+
+    def test_the_tests_stand_in_the_order_of_the_chapters(self):
+        banners = re.findall(r"^# =+\n# (\d+)\. (.+)\n# =+$", Path(__file__).read_text("utf-8"), re.M)
+        self.assertEqual(banners, self.chapters)
+
+    def defined(self) -> dict[str, int]:
+        """Return {top-level name: its chapter}."""
+        starts = [m.start() for m in re.finditer(r"^# =+\n# \d+\. ", SOURCE, re.M)]
+        lines = [SOURCE.count("\n", 0, at) + 1 for at in starts]
+        found = {}
+        for node in self.tree.body:
+            names = [getattr(node, "name", None), getattr(getattr(node, "target", None), "id", 0)]
+            for target in getattr(node, "targets", []):
+                names += [n.id for n in ast.walk(target) if isinstance(n, ast.Name)]
+            for name in filter(None, names):
+                found[name] = sum(node.lineno >= line for line in lines)
+        return found
+
+    def test_each_name_of_the_map_is_defined_in_its_chapter(self):
+        text = h.__doc__[h.__doc__.index(" 1 Errors"):h.__doc__.index("\nwrite ")]
+        chapter, defined, seen = 0, self.defined(), 0
+        for line in text.splitlines():
+            number = re.match(r" *(\d+) ", line)
+            chapter = int(number[1]) if number else chapter
+            for name in re.findall(r"\b(?:[A-Z][a-z]\w*[A-Z0-9]\w*|[a-z]+_\w+|[A-Z]{4,})\b", line):
+                self.assertEqual(defined.get(name), chapter, name)
+                seen += 1
+        self.assertGreaterEqual(seen, 20)
+
+    def test_a_chapter_uses_only_those_above_it(self):
+        defined = self.defined()
+        for node in self.tree.body:
+            here = defined.get(getattr(node, "name", ""), 0)
+            parts = [*ast.walk(node)] if here else []
+            hints = {id(part) for field in parts
+                     for hint in (getattr(field, "annotation", None), getattr(field, "returns", 0))
+                     if isinstance(hint, ast.AST) for part in ast.walk(hint)}
+            names = [part for part in parts if isinstance(part, ast.Name)]
+            own = {part.id for part in names if isinstance(part.ctx, ast.Store)}
+            own |= {part.arg for part in parts if isinstance(part, ast.arg)}
+            for part in names:
+                if id(part) not in hints and part.id not in own:
+                    self.assertLessEqual(defined.get(part.id, 0), here, part.id)
+
+    def test_what_is_exported_is_there_and_documented(self):
+        for name in h.__all__:
+            self.assertTrue(inspect.getdoc(getattr(h, name)), name)
+
+    def test_an_import_needs_the_standard_library_alone_and_does_nothing(self):
+        said = subprocess.run(
+            [sys.executable, "-I", "-S", "-X", "utf8", "-X", f"pycache_prefix={PYCACHE.name}", "-c",
+             f"import sys; sys.path.insert(0, {str(HERE)!r}); import hermes_lite\n"
+             "print(set(sys.modules) & {'yaml', 'requests', 'cryptography', 'numpy', 'argparse',"
+             " 'hermes_ext', 'sqlite3', 'asyncio'})"], capture_output=True, text=True,
+            env=bare_env())
+        self.assertEqual((said.stdout, said.stderr), ("set()\n", ""))
+
+
 class Readme(Case):
+    """README says what the module does."""
     text = (HERE / "README.md").read_text("utf-8") if (HERE / "README.md").exists() else ""
     blocks = re.findall(r"^```(\w+)\n(.*?)^```$", text, re.M | re.S)
 
