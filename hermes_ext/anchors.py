@@ -631,7 +631,7 @@ def anchors(memory: HermesLite, value: str | None = None, *,
                 row = rows.setdefault((kind, held), {"type": kind, "value": held, "memories": 0})
                 row.update(more, memories=row["memories"] + 1)
     if not rows and type not in (None, *TYPES, *own.patterns.values()):
-        raise UsageError(f"there is no type {memory.quote(type)}; use one of: "
+        raise UsageError(f"there is no type {memory.redactor.quote(type)}; use one of: "
                          f"{', '.join((*TYPES, *own.patterns.values()))}")
     memory.systems.emit("anchors", told)
     return sorted(rows.values(), key=lambda row: (-row.get("memories", 0), row["type"],

@@ -112,7 +112,7 @@ class Audit:
     def key(self, purpose: str) -> bytes:
         """Return the root's key for *purpose*; its file is read once."""
         if purpose not in self._keys:
-            self._keys[purpose] = self.memory.key(purpose)
+            self._keys[purpose] = self.memory.redactor.key(purpose)
         return self._keys[purpose]
 
     def _append(self, fields: Mapping[str, object], *, durable: bool) -> None:

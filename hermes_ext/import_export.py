@@ -117,7 +117,7 @@ def export(memory: HermesLite, file: str | os.PathLike | None = None, *,
         "markdown" if target and target.is_dir() else "json")
     chosen = {row.id for row in memory.matching(room=room, category=category, since=since,
                                                 tags=tags or (), agent=agent)}
-    rows = [memory.outgoing(row) for row in memory.store if row.id in chosen]
+    rows = [memory.redactor.outgoing(row) for row in memory.store if row.id in chosen]
     warnings = ("the store is encrypted, this export is plain text",) if (
         getattr(memory.store, "cipher", None)) else ()
     if target is None:
@@ -371,7 +371,7 @@ def _heading_tag(memory: HermesLite, head: str) -> str:
     """Return the tag that a column's heading makes; "" for a blank one or one of a secret."""
     tags = tag_forms("_".join(re.split(r"[\W_]+", head)).strip("_"))
     with contextlib.suppress(Refused):
-        memory.check_tags(tags)
+        memory.redactor.check_tags(tags)
         return "".join(tags[:1])
     return ""
 

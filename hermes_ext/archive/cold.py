@@ -276,7 +276,7 @@ def forget(memory: HermesLite, what: str, *, why: str = "forgotten") -> Moved:
     with _held(memory) as cold:
         files = cold.files
         if what not in files.memories:
-            raise NotFound(f"no cold memory has the id {memory.quote(what)}; `archive --thaw "
+            raise NotFound(f"no cold memory has the id {memory.redactor.quote(what)}; `archive --thaw "
                            "QUERY --dry-run` shows ids")
         found, left = files.find([what])
         if left:
@@ -284,7 +284,7 @@ def forget(memory: HermesLite, what: str, *, why: str = "forgotten") -> Moved:
         with memory.store.transaction():
             for each in found:
                 if memory.store.get(each.id) is None:
-                    memory.store.put(memory.redact_record(each, filtered=False))
+                    memory.store.put(memory.redactor.redact_record(each, filtered=False))
         for each in found:
             memory.forget(each.id, why=why)
         warnings = files.drop([what])
@@ -310,7 +310,7 @@ def _wanted(cold: Cold, what: str | None) -> Iterable[str]:
         return list(cold.memories)
     found = [what] if what in cold.memories else cold.matches(what)
     if not found:
-        raise NotFound(f"cold storage holds nothing that matches {cold.memory.quote(what)}")
+        raise NotFound(f"cold storage holds nothing that matches {cold.memory.redactor.quote(what)}")
     return found
 
 
@@ -320,7 +320,7 @@ def _unblocked(memory: HermesLite, found: Iterable[Memory]) -> tuple[
     passed, blocked = [], []
     for each in found:
         try:
-            memory.check_content(each)
+            memory.redactor.check_content(each)
             passed.append(each)
         except Refused:
             blocked.append(f"{each.id} is blocked by a content filter and stays")
@@ -333,7 +333,7 @@ def _put(memory: HermesLite, cold: Memory, *, moved: str) -> bool:
     The name of its file, *moved*, tells since when it is cold: what was forgotten before that
     was another agent's memory in the same words.
     """
-    store, record = memory.store, memory.redact_record(cold)
+    store, record = memory.store, memory.redactor.redact_record(cold)
     if store.get(record.id) is not None:           # a kill has left it in both places
         return True
     tombstone = store.forgotten(record.content)

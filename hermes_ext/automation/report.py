@@ -91,7 +91,7 @@ def report(memory: HermesLite, *, since: str = "1d", by: str = "agent", tag: str
             if wanted & {each.lstrip("#").casefold() for each in m.tags}]
     known = {m.id for m in rows}
     others = [memory.store.get(i) for i in fired if i not in known]
-    rows += [memory.outgoing(m) for m in others if m is not None]
+    rows += [memory.redactor.outgoing(m) for m in others if m is not None]
     memory.systems.emit("report", [m.id for m in rows])
     made = Report(iso(start), by, len(rows), others.count(None), _grouped(memory, rows, fired, by),
                   str(target) if target else None)

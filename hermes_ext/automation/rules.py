@@ -431,7 +431,7 @@ class Log:
 
         It is short enough for redaction not to take it for a key.
         """
-        self._key = self._key or self._memory.key("rules")
+        self._key = self._key or self._memory.redactor.key("rules")
         data = f"{rule}\0{cause}".encode("utf-8", "replace")
         return hmac.new(self._key, data, hashlib.sha256).hexdigest()[:16]
 

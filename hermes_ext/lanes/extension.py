@@ -33,7 +33,7 @@ class Lanes:
     def key(self) -> bytes:
         """This root's own key for seals."""
         if self._key is None:
-            self._key = self.memory.key("authority lanes")
+            self._key = self.memory.redactor.key("authority lanes")
         return self._key
 
     def authority(self, memory: Memory) -> Authority:
@@ -43,7 +43,7 @@ class Lanes:
     def sealed(self, memory: Memory, authority: Authority) -> Memory:
         """Return the memory with this authority under a new seal; nothing is stored."""
         return sealed_meta(memory, replace(authority, rev=authority.rev + 1), self.key,
-                           self.memory.redact_field)
+                           self.memory.redactor.redact_field)
 
     # -- write --------------------------------------------------------------
 

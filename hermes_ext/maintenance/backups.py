@@ -427,7 +427,7 @@ class _Sift:
 
     def _is_blocked(self, each: Memory) -> bool:
         try:
-            self._memory.check_content(each)
+            self._memory.redactor.check_content(each)
         except Refused:
             self._memory.notices.append(f"{each.id} is blocked by a content filter and left out")
             return True
@@ -521,7 +521,7 @@ def _merge_tombstones(memory: HermesLite, held: _Held, wanted: Mapping[str, Memo
     key = key if tombstones else held.tombstone_key
     living = {core.tombstone_fingerprint(key, m.content) for m in (*store, *wanted.values())}
     ids = {*store.ids(), *wanted}
-    fresh = {mark: {**tombstone, "why": memory.redact_field(tombstone["why"])}
+    fresh = {mark: {**tombstone, "why": memory.redactor.redact_field(tombstone["why"])}
              for mark, tombstone in held.tombstones.items()
              if mark not in tombstones and mark not in living and tombstone["id"] not in ids}
     store.set_tombstones(key, {**fresh, **tombstones})

@@ -172,7 +172,7 @@ def forget(memory: HermesLite, *, id: str | None = None, room: str | None = None
                          "--source, --since or --until")
     if id and store.get(id) is None and id in ColdFiles(store).memories:
         raise NotFound(f"{id} is in cold storage; run `archive --forget {id}`")
-    why = memory.redact_field(reason) if reason else "forgotten"
+    why = memory.redactor.redact_field(reason) if reason else "forgotten"
     if not (id or yes):
         chosen = _select(memory, **filters)
         return Selection(tuple(m.id for m in chosen), tuple(m.content for m in chosen),

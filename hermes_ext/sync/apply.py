@@ -74,7 +74,7 @@ class Taker:
 
     def _outgoing(self, memory_id: str) -> Memory | None:
         record = self.store.get(memory_id)
-        return record and self.memory.outgoing(record)
+        return record and self.memory.redactor.outgoing(record)
 
     def _text_of(self, mark: str) -> str | None:
         """Find the text of a version that once came second: its copy has it, or the folder."""

@@ -28,7 +28,7 @@ class Local:
         What is gone without a tombstone was lost, not forgotten: it comes back from the folder.
         """
         seen, changed = set(), []
-        for record in map(self.memory.outgoing, self.store):
+        for record in map(self.memory.redactor.outgoing, self.store):
             seen.add(record.id)
             row = self.book.rows.get(record.id)
             if row is None or row[0] != record_mark(record) or row[1] != record.access_count:

@@ -136,7 +136,7 @@ class Outbox:
         for memory_id in sorted(i for i, row in self.book.rows.items() if row[2]):
             row = Row.unpacked(self.book.rows[memory_id])
             record = self.store.get(memory_id) if row.mark else None
-            record = record and self.memory.outgoing(record)
+            record = record and self.memory.redactor.outgoing(record)
             if row.aged:
                 yield from [told[memory_id]] if memory_id in told else []
             elif not row.mark:

@@ -293,7 +293,7 @@ def retire(memory: HermesLite, device: str) -> Synced:
             raise Refused("that is this device itself", "itself")
         path = _chosen(memory, state, None, False, make=False)
         if device not in {known["device"] for known in state["files"].values()}:
-            raise NotFound(f"no file in {path} is of the device {memory.quote(device)}; "
+            raise NotFound(f"no file in {path} is of the device {memory.redactor.quote(device)}; "
                            "`sync --status` names them")
         run = _Run(memory, path, _whole(memory, path, False))
         run.book.carry_all()

@@ -254,11 +254,12 @@ class OddFiles(Stores):
 class WrongTypes(Stores):
     ODD = (*VALUES, b"bytes", object(), {1, 2}, 3 + 4j, ["a", 5], [None], "\0", "x" * 200_000)
     # What systems call with their own values, or what takes none.
-    ASIDE = ("close", "batch", "operations", "clock", "past_time", "days_named")
+    ASIDE = ("close", "batch", "operations", "clock", "past_time", "days_named", "redact_draft",
+             "redact_field")
 
     def calls(self, memory: HermesLite, given: dict) -> Iterator[tuple]:
         """Yield (function, parameter, arguments) with one odd value each."""
-        methods = [getattr(part, name) for part in (memory, memory.calendar)
+        methods = [getattr(part, name) for part in (memory, memory.calendar, memory.redactor)
                    for name in dir(part) if not name.startswith("_") and name not in self.ASIDE]
         methods = [method for method in methods if inspect.ismethod(method)]
         texts = [getattr(core, name) for name in (

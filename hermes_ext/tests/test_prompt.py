@@ -13,6 +13,7 @@ import unittest
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from unittest import mock
 
 HOUSE = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(HOUSE))
@@ -163,8 +164,11 @@ class TestTheBlock(WeaveCase):
         hits = Hits([made[0], replace(made[1], kw_score=0.9), replace(made[0], kw_score=4.0)])
         self.assertNotIn(far, build_context(self.memory, "harbour").used, "below a quarter of the best")
         hits = Hits([replace(made[1], kw_score=1.0)])
-        self.memory._vectorizer = type("Model", (), {
-            "name": "model", "model": "m", "dimension": 3, "embed": lambda self, texts: []})()
+        model = mock.Mock()
+        model.name = "model"
+        patched = mock.patch.object(HermesLite, "vectorizer", model)
+        patched.start()
+        self.addCleanup(patched.stop)
         self.assertEqual(build_context(self.memory, "harbour").used, (), "a model knows meaning")
         hits = Hits([replace(made[1], kw_score=1.0)], ["vectors: no answer; answered locally"])
         self.assertEqual(build_context(self.memory, "harbour").used, (far,))
