@@ -9042,6 +9042,20 @@ class Redactor:
         return [tag for regex, tag in self._filters["tag"] if regex.search(text)]
 
 
+def make_reranker(config: Config, given: Reranker | None = None) -> Reranker | None:
+    """Return the reranker that serves: *given*, else what the config and the keys choose.
+
+    None when HERMES_RERANK or rerank.backend is off, and where no key is.
+    """
+    settings, key = config["rerank"], config.env("SILICONFLOW_API_KEY")
+    if config.env("HERMES_RERANK").lower() == "off" or settings["backend"] == "off":
+        return None
+    if given is not None or not key:
+        return given
+    url = {"url": settings["url"]} if settings["url"] else {}
+    return SiliconFlowReranker(key, model=settings["model"], **url)
+
+
 class Embeddings:
     """The vectors of memories and queries: which backend makes them, and which are missing.
 
@@ -9310,21 +9324,31 @@ def _living() -> weakref.WeakSet[BackgroundEmbedder]:
     return living
 
 
-class Ranking:
-    """How one question ranks the memories of a store: arms, merge, context, confidence.
+Ranked = list[tuple[str, float]]                   # (id, score), best first
+Retrieved = dict[str, Ranked]                      # what each retriever found, by its name
 
-    *depth* is how many each arm brings, *accept* which ids may be found, *now* tells the age.
+
+class Ranking:
+    """How one query ranks the memories of a store: retrievers, fusion, context, confidence.
+
+    *depth* is how many each retriever brings, *accept* which ids may be found, *now* tells the
+    age of a hit.
     """
 
-    def __init__(self, store: Store, how: Mapping[str, Any], query: str, *,
+    def __init__(self, store: Store, settings: Mapping[str, Any], query: str, *,
                  vectorizer: Vectorizer, depth: int, now: datetime,
                  accept: Callable[[str], bool] | None = None) -> None:
-        self.store, self.how, self.query, self.now = store, how, query, now
+        self.store, self.settings, self.query, self.now = store, settings, query, now
         self.vectorizer, self.is_local = vectorizer, vectorizer.name == "local"
-        self.depth, self.accept, self.floor = depth, accept, vectorizer.threshold
+        self.depth, self.accept = depth, accept
+        self._least_cosine = vectorizer.threshold  # a cosine that counts nothing in the fusion
 
-    def near(self, vector: Vector) -> list[tuple[str, float]]:
-        """Return the nearest memories; a cosine of `floor` will count nothing in the merge.
+    def search_words(self) -> Ranked:
+        """Return the memories that hold words of the query."""
+        return self.store.search_words(self.query, self.depth, accept=self.accept)
+
+    def search_vectors(self, vector: Vector) -> Ranked:
+        """Return the nearest memories.
 
         A cosine has no zero of its own: that of the memories in the middle distance is one.
         """
@@ -9332,29 +9356,20 @@ class Ranking:
             return self.store.search_spelling(self.query, self.depth, accept=self.accept)
         deep = 4 * self.depth
         found = self.store.search_vectors(self.vectorizer, vector, deep, accept=self.accept)
-        self.floor = found[-1][1] if len(found) == deep else self.vectorizer.threshold
+        self._least_cosine = found[-1][1] if len(found) == deep else self.vectorizer.threshold
         return found[:self.depth]
 
-    def dated(self, retrievers: Mapping[str, Sequence[tuple[str, float]]],
-              span: tuple[datetime, datetime], k: int) -> list[tuple[str, float]]:
-        """Return the memories made in the span: those found by other arms, then the newest."""
-        made = [i for i in self.store.made_between(*span) if self.accept is None or self.accept(i)]
+    def search_dates(self, retrieved: Retrieved, span: tuple[datetime, datetime],
+                     k: int) -> Ranked:
+        """Return the memories made in the span: those found otherwise, then the *k* newest."""
+        made = [memory_id for memory_id in self.store.made_between(*span)
+                if self.accept is None or self.accept(memory_id)]
         inside = set(made)
-        found = (i for retriever in retrievers.values() for i, _ in retriever if i in inside)
-        return [(i, 1.0) for i in dict.fromkeys([*found, *made[:k]])]
+        found = [memory_id for ranked in retrieved.values() for memory_id, _ in ranked
+                 if memory_id in inside]
+        return [(memory_id, 1.0) for memory_id in dict.fromkeys([*found, *made[:k]])]
 
-    def is_unfound(self, retrievers: Mapping[str, Sequence[tuple[str, float]]]) -> bool:
-        """Tell whether no word of the query was found; of "T2024-08" 08 alone is no word."""
-        pieces, words = identifiers(self.query), retrievers["keywords"]
-        if not words or not pieces or any(retriever for name, retriever in retrievers.items()
-                                          if name not in ("keywords", "vectors")):
-            return not words
-        if any(map(str.isalnum, pieces)) or _size("".join(pieces)) < _size(self.query):
-            return False
-        texts = [normalise(self.store.get(i).content) for i, _ in words]
-        return not any(_share_in_word(piece, text) == 1 for piece in pieces for text in texts)
-
-    def containing(self) -> list[tuple[str, float]]:
+    def search_parts(self) -> Ranked:
         """Return what holds a part of a number or name that the query gives, surest first.
 
         For where no word of the query is found. The score is the confidence: a half, times the
@@ -9363,104 +9378,137 @@ class Ranking:
         found: dict[str, float] = {}
         for piece in identifiers(self.query):
             share = _size(piece) / _size(self.query) / 2
-            held = (i for i in self.store.containing(piece) if not self.accept or self.accept(i))
-            for i in islice(held, self.depth):
-                found[i] = min(found.get(i, 0.0) + share * _share_in_word(
-                    piece, normalise(self.store.get(i).content)), 0.5)
-        return sorted(((i, score) for i, score in found.items() if score),
-                      key=lambda pair: -pair[1])[:self.depth]
+            holders = filter(self.accept, self.store.containing(piece))
+            for memory_id in islice(holders, self.depth):
+                score = share * _share_in_word(piece, normalise(self._text(memory_id)))
+                found[memory_id] = min(found.get(memory_id, 0.0) + score, 0.5)
+        ranked = sorted(found.items(), key=lambda pair: -pair[1])
+        return [(memory_id, score) for memory_id, score in ranked if score][:self.depth]
 
-    def fused(self, retrievers: Mapping[str, Sequence[tuple[str, float]]]) -> list[tuple[str, float]]:
-        """Merge the arms, then rank by what stands beside; in units of the best keyword score."""
-        how, words, near = self.how, retrievers["keywords"], retrievers["vectors"]
-        if how["fusion"] == "rrf":
-            words = self._in_context(words, 1.0)
-            return rrf_merge([[i for i, _ in retriever] for retriever in {**retrievers, "keywords": words}.values()],
-                             k=how["rrf_k"])
+    def _text(self, memory_id: str) -> str:
+        return self.store.text(memory_id) or ""
+
+    def is_unfound(self, retrieved: Retrieved) -> bool:
+        """Tell whether no word of the query was found; of "T2024-08" 08 alone is no word."""
+        words, pieces = retrieved["keywords"], identifiers(self.query)
+        if not words or not pieces:
+            return not words
+        if any(ranked for name, ranked in retrieved.items() if name not in _PLAIN_RETRIEVERS):
+            return False
+        if any(map(str.isalnum, pieces)) or _size("".join(pieces)) < _size(self.query):
+            return False
+        texts = [normalise(self._text(memory_id)) for memory_id, _ in words]
+        return not any(_share_in_word(piece, text) == 1 for piece in pieces for text in texts)
+
+    def rank(self, retrieved: Retrieved, limit: int) -> list[Hit]:
+        """Fuse what was retrieved and rank it in context; each hit gets its confidence."""
+        fused = self._fuse(retrieved)
+        hits = self.to_hits(fused, retrieved, limit=limit)
+        hits = self._boost_phrases(hits)
+        return self._add_confidence(hits)
+
+    def _fuse(self, retrieved: Retrieved) -> Ranked:
+        """Merge the retrievers and rank in context, in units of the best keyword score."""
+        words = retrieved["keywords"]
+        if self.settings["fusion"] == "rrf":
+            ranked = {**retrieved, "keywords": self._in_context(words, 1.0)}
+            ids = [[memory_id for memory_id, _ in each] for each in ranked.values()]
+            return rrf_merge(ids, k=self.settings["rrf_k"])
         # Local vectors know spelling, which keywords know better: at 0 they only add at the end.
-        weight = how["local_vector_weight" if self.is_local else "vector_weight"]
-        weights = {"keywords": 1 - weight, "vectors": weight, "dates": how["dates"],
+        weight = self.settings["local_vector_weight" if self.is_local else "vector_weight"]
+        weights = {"keywords": 1 - weight, "vectors": weight, "dates": self.settings["dates"],
                    "containing": 2.0}
-        retrievers = {**retrievers, "vectors": [(i, score - self.floor + 1e-6) for i, score in near]}
-        merged = minmax_merge((retriever, weights.get(name, how["vector_weight"]))
-                              for name, retriever in retrievers.items())
-        scale = (1 - weight) / words[0][1] if words else 0.0
-        return self._in_context(merged, scale)
+        vectors = [(memory_id, cosine - self._least_cosine + 1e-6)
+                   for memory_id, cosine in retrieved["vectors"]]
+        merged = minmax_merge((ranked, weights.get(name, self.settings["vector_weight"]))
+                              for name, ranked in {**retrieved, "vectors": vectors}.items())
+        return self._in_context(merged, (1 - weight) / words[0][1] if words else 0.0)
 
-    def _in_context(self, found: Sequence[tuple[str, float]], scale: float
-                    ) -> list[tuple[str, float]]:
+    def _in_context(self, found: Ranked, scale: float) -> Ranked:
         return self.store.in_context(self.query, found, scale=scale, accept=self.accept)
 
-    def hits(self, merged: Sequence[tuple[str, float]],
-             retrievers: Mapping[str, Sequence[tuple[str, float]]], *, limit: int) -> list[Hit]:
+    def to_hits(self, ranked: Ranked, retrieved: Retrieved, *, limit: int) -> list[Hit]:
         """Make hits of ids, in their order; leave out what only a weak vector found."""
-        places = {name: {i: (rank, score) for rank, (i, score) in enumerate(retriever, 1)}
-                  for name, retriever in retrievers.items()}
-        least, hits = self.how["min_score"] / 3, []
-        for memory_id, fused in merged:
+        places = {name: {memory_id: (rank, score)
+                         for rank, (memory_id, score) in enumerate(each, 1)}
+                  for name, each in retrieved.items()}
+        hits: list[Hit] = []
+        for memory_id, fused in ranked:
             if len(hits) == limit:
                 break
             found = {name: place[memory_id] for name, place in places.items()
                      if memory_id in place}
             words = found.get("keywords", (0, 0.0))[1]
             cosine = found.get("vectors", (0, 0.0))[1]
+            is_weak = found.keys() == {"vectors"} and cosine < self.settings["min_score"] / 3
             memory = self.store.get(memory_id)
-            if memory is None or (set(found) == {"vectors"} and cosine < least):
-                continue
-            why = {"retrievers": {name: {"rank": rank, "score": round(score, 4)}
-                            for name, (rank, score) in found.items()}, "fused": round(fused, 6)}
-            if memory.access_count >= self.how["hot_threshold"]:
-                why["hot"] = self.how["hot_boost"]
-            if made := parse_time(memory.created_at):
-                why["age_days"] = max(0, (self.now - made).days)
-            hits.append(Hit(memory, words, cosine, words if words > 0 else 3 * cosine, why))
+            if memory is not None and not is_weak:
+                hits.append(Hit(memory, words, cosine, words if words > 0 else 3 * cosine,
+                                self._explain(memory, found, fused)))
         return hits
 
-    def ranked(self, retrievers: Mapping[str, Sequence[tuple[str, float]]], limit: int) -> list[Hit]:
-        """Return the hits of all arms, best first, each with its confidence."""
-        return self.judged(self.quoted_first(self.hits(self.fused(retrievers), retrievers, limit=limit)))
+    def _explain(self, memory: Memory, found: Mapping[str, tuple[int, float]],
+                 fused: float) -> dict[str, object]:
+        """Return the `why` of a hit."""
+        why: dict[str, object] = {
+            "retrievers": {name: {"rank": rank, "score": round(score, 4)}
+                           for name, (rank, score) in found.items()},
+            "fused": round(fused, 6)}
+        if memory.access_count >= self.settings["hot_threshold"]:
+            why["hot"] = self.settings["hot_boost"]
+        made = parse_time(memory.created_at)
+        if made is not None:
+            why["age_days"] = max(0, (self.now - made).days)
+        return why
 
-    def quoted_first(self, hits: list[Hit]) -> list[Hit]:
-        """Let what holds a phrase in quotation marks word for word count 1 + `phrase` times."""
-        phrases, boost = phrases_of(self.query), 1 + self.how["phrase"]
+    def _boost_phrases(self, hits: list[Hit]) -> list[Hit]:
+        """Multiply a hit's score by 1 + retrieval.phrase for each quoted phrase it contains."""
+        phrases, boost = phrases_of(self.query), 1 + self.settings["phrase"]
         if not phrases or boost == 1:
             return hits
         rows = []
         for hit in hits:
             text = normalise(hit.content)
             held = [phrase for phrase in phrases if phrase in text]
-            rows.append((hit.why["fused"] * boost ** min(len(held), _MOST_PHRASES), replace(
-                hit, why={**hit.why, "phrases": held}) if held else hit))
+            score = hit.why["fused"] * boost ** min(len(held), _MOST_PHRASES)
+            rows.append((score, replace(hit, why={**hit.why, "phrases": held}) if held else hit))
         return [hit for _, hit in sorted(rows, key=lambda row: -row[0])]
 
-    def judged(self, hits: list[Hit]) -> list[Hit]:
-        """Give each hit its confidence."""
+    def _add_confidence(self, hits: list[Hit]) -> list[Hit]:
+        """Give each hit its confidence: the highest that words, vectors or parts give it."""
         ideal = self.store.ideal_score(self.query)
-        unit = max((hit.kw_score for hit in hits), default=0.0)
-        if self.how["fusion"] == "rrf":
-            scores = [hit.kw_score for hit in hits]
-        else:
-            scores = [hit.why["fused"] * unit if "containing" not in hit.why["retrievers"]
-                      else hit.kw_score for hit in hits]
+        scores = self._keyword_scores(hits)
+        best = max(scores, default=0.0)
         sources = Counter(hit.memory.source for hit in hits)
-        speaker_boosts, best, judged = _speaker_boosts(self.query, hits, scores), max(scores, default=0.0), []
+        speaker_boosts = _speaker_boosts(self.query, hits, scores)
+        rated = []
         for hit, score, speaker_boost in zip(hits, scores, speaker_boosts):
             source = hit.memory.source
-            words = estimate_confidence(score, ideal, best, speaker_boost=speaker_boost,
-                          beside=source is not None and sources[source] > 1)
-            near = 0.0 if words and self.is_local else _likely(
-                hit.vec_score, self.vectorizer)         # spelling says no more than the words did
+            words = estimate_confidence(
+                score, ideal, best, speaker_boost=speaker_boost,
+                beside=source is not None and sources[source] > 1)
+            near = 0.0
+            if not (words and self.is_local):      # spelling says no more than the words did
+                near = _confidence_of_cosine(hit.vec_score, self.vectorizer)
             part = hit.why["retrievers"].get("containing", {}).get("score", 0.0)
-            judged.append(replace(hit, confidence=round(max(words, near, part), 4)))
-        return judged
+            rated.append(replace(hit, confidence=round(max(words, near, part), 4)))
+        return rated
+
+    def _keyword_scores(self, hits: Sequence[Hit]) -> list[float]:
+        """Return the scores of hits after fusion and boosts, in the unit of keyword scores."""
+        if self.settings["fusion"] == "rrf":
+            return [hit.kw_score for hit in hits]
+        best = max((hit.kw_score for hit in hits), default=0.0)
+        return [hit.kw_score if "containing" in hit.why["retrievers"] else hit.why["fused"] * best
+                for hit in hits]
 
     def is_sure(self, hits: Sequence[Hit]) -> bool:
         """Tell whether any hit is likely enough, or was found by more than words and vectors."""
-        least, unsure = self.how["min_confidence"], {"keywords", "vectors"}
-        return any(hit.confidence >= least or not unsure.issuperset(hit.why["retrievers"])
-                   for hit in hits)
+        return any(hit.confidence >= self.settings["min_confidence"]
+                   or not _PLAIN_RETRIEVERS.issuperset(hit.why["retrievers"]) for hit in hits)
 
 
+_PLAIN_RETRIEVERS = frozenset(("keywords", "vectors"))
 _MOST_PHRASES = 20             # of a query that count: 1 + `phrase` to the power of them is a float
 
 
@@ -9480,10 +9528,209 @@ def _speaker_boosts(query: str, hits: Sequence[Hit], scores: Sequence[float]) ->
             for score, mine in zip(scores, said)]
 
 
-def _likely(cosine: float, vectorizer: Vectorizer) -> float:
+def _confidence_of_cosine(cosine: float, vectorizer: Vectorizer) -> float:
     """How likely a hit is by its cosine alone: a half at the backend's `midpoint`."""
     middle, spread = getattr(vectorizer, "midpoint", 0.6), getattr(vectorizer, "spread", 0.1)
     return 1 / (1 + math.exp((middle - cosine) / spread)) if cosine > 0 else 0.0
+
+
+class AccessCounts:
+    """Accesses that are counted and not yet written: a reader waits for no writer and no disk."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.pending: list[str] = []
+
+    def add(self, memory_ids: Iterable[str]) -> None:
+        """Count one access of each, and write what is counted where that is possible at once."""
+        with self._session.lock:
+            self.pending += memory_ids
+            self.write()
+
+    def write(self, timeout: float = 0.02) -> None:
+        """Write the counts; a busy or read-only store gets them later, or never."""
+        if not self.pending:
+            return
+        try:
+            with self._session.store.transaction(timeout=timeout):
+                self._session.store.touch(self.pending, self._session.clock())
+            self.pending = []
+        except (Locked, StorageError, ConfigError):
+            del self.pending[:-1000]               # a read must not fail because of this
+
+
+class Search:
+    """The read path: retrieve, fuse, rank in context, rerank, redact; then count the accesses.
+
+    A retriever or reranker that fails is left out and named in `degraded`.
+    """
+
+    def __init__(self, session: Session, redactor: Redactor, extensions: Extensions,
+                 embeddings: Embeddings, calendar: Calendar, accesses: AccessCounts,
+                 reranker: Reranker | None) -> None:
+        self._session, self._redactor, self._extensions = session, redactor, extensions
+        self._embeddings, self._calendar, self._accesses = embeddings, calendar, accesses
+        self.reranker = reranker
+
+    def recall(self, query: object, *, room: object, tags: tuple[str, ...], agent: str | None,
+               top_k: object, now: str | datetime | None) -> Hits:
+        """Return the best hits of a query; see `HermesLite.recall`."""
+        room = self._redactor.check_room(room)
+        if tags and (query is None or isinstance(query, str) and not query.strip()):
+            return self._recall_tagged(tags, room, agent, self._check_top_k(top_k))
+        query, k = self._check_query(query), self._check_top_k(top_k)
+        span = self._calendar.days_named(query, now)
+        most = max(2 * k, _RERANK_DEPTH)
+        degraded: list[str] = []
+        vectorizer, vector = self._embeddings.embed_query(query, degraded)
+        with self._session.reading() as store:
+            degraded += self._embeddings.note_missing()
+            accept = self._filter(store, room, tags, agent)
+            ranking = self._ranking(query, vectorizer, max(_RETRIEVER_DEPTH, k), accept)
+            retrieved = self._retrieve(ranking, vector, k, span, degraded)
+            hits = ranking.rank(retrieved, most)
+            if not tags and not ranking.is_sure(hits):
+                retrieved["keywords"], hits = [], []
+            if ranking.is_unfound(retrieved):
+                parts = ranking.search_parts()
+                hits = ranking.rank({**retrieved, "containing": parts}, most) if parts else hits
+        hits = self._rerank(query, hits, degraded)
+        hits = self._rerank_by_extensions(query, hits, degraded)
+        return self._answer(query, hits[:k], degraded)
+
+    def nearest(self, query: object, top_k: object) -> Hits:
+        """Return the nearest memories by cosine alone; see `HermesLite.vsearch`."""
+        query, k = self._check_query(query), self._check_top_k(top_k)
+        degraded: list[str] = []
+        vectorizer, vector = self._embeddings.embed_query(query, degraded)
+        with self._session.reading() as store:
+            degraded += self._embeddings.note_missing()
+            accept = self._filter(store, None, (), None)
+            ranking = self._ranking(query, vectorizer, k, accept)
+            nearest = ranking.search_vectors(vector)
+            found = ranking.to_hits(nearest, {"vectors": nearest}, limit=k)
+        hits = self._outgoing([replace(hit, score=hit.vec_score) for hit in found])
+        self._extensions.emit("vsearch", [hit.id for hit in hits], query=query)
+        return Hits(hits, degraded + self._session.notices.take())
+
+    def _recall_tagged(self, tags: tuple[str, ...], room: str | None, agent: str | None,
+                       k: int) -> Hits:
+        """Return the newest memories with these tags."""
+        most = k
+        if self._extensions.having("rerank"):      # one may bring others to the front
+            most = max(2 * k, _RERANK_DEPTH)
+        with self._session.reading() as store:
+            accept = self._filter(store, room, (), agent)
+            ids: Iterable[str] = store.tagged(tags, None if accept else most)
+            newest = [(memory_id, 0.0) for memory_id in islice(filter(accept, ids), most)]
+            ranking = self._ranking("", self._embeddings.local, most, accept)
+            hits = ranking.to_hits(newest, {"tags": newest}, limit=most)
+        degraded: list[str] = []
+        hits = [replace(hit, confidence=1.0) for hit in hits]
+        hits = self._rerank_by_extensions("", hits, degraded)
+        return self._answer("", hits[:k], degraded)
+
+    def _check_query(self, query: object) -> str:
+        if not isinstance(query, str) or not query.strip():
+            raise UsageError("there is no query; give at least one word, or --tags")
+        return query[:_QUERY_CHARS]
+
+    def _check_top_k(self, top_k: object) -> int:
+        k = self._session.config["retrieval"]["default_top_k"] if top_k is None else top_k
+        if type(k) is not int or k < 1:
+            raise UsageError(f"top_k is {self._redactor.quote(k)}; "
+                             "give a whole number from 1 up")
+        return min(k, 1_000_000)
+
+    def _ranking(self, query: str, vectorizer: Vectorizer, depth: int,
+                 accept: Callable[[str], bool] | None) -> Ranking:
+        return Ranking(self._session.store, self._session.config["retrieval"], query,
+                       vectorizer=vectorizer, depth=depth, accept=accept,
+                       now=self._session.clock())
+
+    def _filter(self, store: Store, room: str | None, tags: tuple[str, ...],
+                agent: str | None) -> IdFilter | None:
+        """Return what tells whether an id may be found; None when every one may."""
+        hidden = {memory_id for extension in self._extensions.having("hidden")
+                  for memory_id in extension.hidden()}
+        tagged = store.tagged(tags, _MANY_TAGGED) if tags else []
+        has_all_tagged = bool(tags) and len(tagged) < _MANY_TAGGED
+        known = frozenset(tagged) - hidden
+        get = getattr(store, "entry", store.get)   # cheaper, where a store has it
+
+        def passes(memory_id: str) -> bool:
+            if memory_id in hidden or has_all_tagged and memory_id not in known:
+                return False
+            memory = get(memory_id)
+            return (memory is not None and room in (None, memory["room"])
+                    and (agent is None or is_same_agent(memory.get("agent"), agent))
+                    and (has_all_tagged or {*tags} <= {*tag_forms(memory.get("tags") or ())}))
+
+        is_selective = room is not None or agent is not None
+        if has_all_tagged:
+            return IdFilter(passes if is_selective else known.__contains__, known)
+        if is_selective or tags:
+            return IdFilter(passes)
+        return IdFilter(lambda memory_id: memory_id not in hidden) if hidden else None
+
+    def _retrieve(self, ranking: Ranking, vector: Vector, k: int,
+                  span: tuple[datetime, datetime] | None, degraded: list[str]) -> Retrieved:
+        """Ask the keyword index, every extension, the vectors and the dates."""
+        retrieved = {"keywords": ranking.search_words()}
+        for extension in self._extensions.having("retrieve"):
+            try:
+                retrieved[extension.name] = [
+                    (memory_id, 0.0) for memory_id in extension.retrieve(ranking.query)
+                    if ranking.store.get(memory_id)
+                    and (ranking.accept is None or ranking.accept(memory_id))]
+            except Exception as problem:           # foreign code may raise anything
+                degraded.append(f"{extension.name}: {type(problem).__name__}")
+        has_enough = ranking.is_local and len(retrieved["keywords"]) >= k
+        retrieved["vectors"] = [] if has_enough else ranking.search_vectors(vector)
+        if span is not None and ranking.settings["dates"]:
+            retrieved["dates"] = ranking.search_dates(retrieved, span, k)
+        return retrieved
+
+    def _rerank(self, query: str, hits: list[Hit], degraded: list[str]) -> list[Hit]:
+        """Let the reranker order the first 20; without one, or when it fails, keep the order."""
+        if self.reranker is None or len(hits) < 2:
+            return hits
+        if self._embeddings.is_offline:
+            degraded.append("rerank: a batch is open")
+            return hits
+        head, tail = hits[:_RERANK_DEPTH], hits[_RERANK_DEPTH:]
+        try:
+            scores = self.reranker.rerank(query, [hit.content for hit in head])
+        except (RemoteError, MissingPackage) as problem:
+            degraded.append(f"rerank: {problem}")
+            return hits
+        ranked = sorted(zip(scores, head), key=lambda pair: -pair[0])
+        return [replace(hit, why={**hit.why, "rerank": round(score, 6)})
+                for score, hit in ranked] + tail
+
+    def _rerank_by_extensions(self, query: str, hits: list[Hit],
+                              degraded: list[str]) -> list[Hit]:
+        for extension in self._extensions.having("rerank"):
+            try:
+                hits = list(extension.rerank(hits, query))
+            except Exception as problem:           # foreign code may raise anything
+                degraded.append(f"{extension.name}: {type(problem).__name__}")
+        return hits
+
+    def _answer(self, query: str, hits: list[Hit], degraded: list[str]) -> Hits:
+        """Redact the hits, tell the observers and count the accesses."""
+        hits = self._outgoing(hits)
+        ids = [hit.id for hit in hits]
+        self._extensions.emit("recall", ids, query=query)
+        self._accesses.add(ids)
+        return Hits(hits, degraded + self._session.notices.take())
+
+    def _outgoing(self, hits: Sequence[Hit]) -> list[Hit]:
+        return [replace(hit, memory=self._redactor.outgoing(hit.memory)) for hit in hits]
+
+
+_RETRIEVER_DEPTH, _RERANK_DEPTH, _QUERY_CHARS = 50, 20, 10_000
+_MANY_TAGGED = 5_000       # from so many on each candidate is asked for its tags instead
 
 
 class HermesLite:
@@ -9513,10 +9760,12 @@ class HermesLite:
         self.systems = Extensions(systems, self.notices, self.redactor.redact_field)
         self.embeddings = Embeddings(self.session, self.redactor, self.jobs, vectorizer)
         self.breaker = self.embeddings.breaker
-        self._reranker, self._digester = reranker, digester
+        self.accesses = AccessCounts(self.session)
+        self.search = Search(self.session, self.redactor, self.systems, self.embeddings,
+                             self.calendar, self.accesses, make_reranker(self.config, reranker))
+        self._digester = digester
         self.systems += load_systems(self)
         self._batch: list[Memory] | None = None
-        self._touched: list[str] = []
         self._has_written = False
 
     @property
@@ -9543,7 +9792,7 @@ class HermesLite:
         """
         self.embeddings.close(has_written=self._has_written)
         with self.lock:
-            self._write_touched(timeout=1.0)
+            self.accesses.write(timeout=1.0)
             self.systems.notify("close")
             self.store.close()
 
@@ -9809,173 +10058,12 @@ class HermesLite:
         *tags* keeps what has all of them, *agent* what exactly this agent wrote; an unknown one
         finds nothing. With tags and no query it is all of theirs, newest first.
         """
-        wanted, room = tag_forms(tags), self.redactor.check_room(room)
-        if wanted and (query is None or isinstance(query, str) and not query.strip()):
-            return self._recall_tagged(wanted, room, agent, self._check_query("-", top_k)[1])
-        query, k = self._check_query(query, top_k)
-        span = self.calendar.days_named(query, now)
-        degraded: list[str] = []
-        vectorizer, vector = self.embeddings.embed_query(query, degraded)
-        with self.lock:
-            self.store.refresh()
-            degraded += self.embeddings.note_missing()
-            ranking = self._ranking(query, vectorizer, max(_RETRIEVER_DEPTH, k),
-                                    self._filter(room, wanted, agent))
-            retrievers = self._retrievers(query, ranking.depth, ranking.accept, degraded)
-            is_enough = ranking.is_local and len(retrievers["keywords"]) >= k
-            retrievers["vectors"] = [] if is_enough else ranking.near(vector)
-            if span and self.config["retrieval"]["dates"]:
-                retrievers["dates"] = ranking.dated(retrievers, span, k)
-            hits = ranking.ranked(retrievers, max(2 * k, _RERANK_DEPTH))
-            if not wanted and not ranking.is_sure(hits):
-                retrievers["keywords"], hits = [], []
-            if ranking.is_unfound(retrievers) and (part := ranking.containing()):
-                hits = ranking.ranked({**retrievers, "containing": part}, max(2 * k, _RERANK_DEPTH))
-        hits = self._reranked(query, hits, k, degraded)
-        return self._answer(query, self._weighed(query, hits, degraded)[:k], degraded)
-
-    def _ranking(self, query: str, vectorizer: Vectorizer, depth: int,
-                 accept: Callable[[str], bool] | None) -> Ranking:
-        return Ranking(self.store, self.config["retrieval"], query, vectorizer=vectorizer,
-                       depth=depth, accept=accept, now=self.clock())
-
-    def _recall_tagged(self, tags: Sequence[str], room: str | None, agent: str | None,
-                       k: int) -> Hits:
-        with self.lock:
-            self.store.refresh()
-            accept, most = self._filter(room, (), agent), k
-            if self.systems.having("rerank"):        # a system may bring others to the front
-                most = max(2 * k, _RERANK_DEPTH)
-            ids = self.store.tagged(tags) if accept else self.store.tagged(tags, most)
-            found = [(i, 0.0) for i in islice(filter(accept, ids), most)]
-            ranking = self._ranking("", self.embeddings.local, most, accept)
-            hits = [replace(hit, confidence=1.0)
-                    for hit in ranking.hits(found, {"tags": found}, limit=most)]
-        degraded: list[str] = []
-        return self._answer("", self._weighed("", hits, degraded)[:k], degraded)
-
-    def _weighed(self, query: str, hits: builtins.list[Hit],
-                 degraded: builtins.list[str]) -> builtins.list[Hit]:
-        for system in self.systems.having("rerank"):
-            try:
-                hits = list(system.rerank(hits, query))
-            except Exception as problem:           # foreign code may raise anything
-                degraded.append(f"{system.name}: {type(problem).__name__}")
-        return hits
+        return self.search.recall(query, room=room, tags=tag_forms(tags), agent=agent,
+                                  top_k=top_k, now=now)
 
     def vsearch(self, query: str, *, top_k: int | None = None) -> Hits:
         """Return the nearest memories by cosine alone, at most *top_k*; counts no access."""
-        query, k = self._check_query(query, top_k)
-        degraded: list[str] = []
-        vectorizer, vector = self.embeddings.embed_query(query, degraded)
-        with self.lock:
-            self.store.refresh()
-            degraded += self.embeddings.note_missing()
-            ranking = self._ranking(query, vectorizer, k, self._filter(None, (), None))
-            ranked = ranking.near(vector)
-            found = ranking.hits(ranked, {"vectors": ranked}, limit=k)
-        hits = self._outgoing_hits([replace(hit, score=hit.vec_score) for hit in found])
-        self.systems.emit("vsearch", [hit.id for hit in hits], query=query)
-        return Hits(hits, degraded + self.take_notices())
-
-    def _check_query(self, query: str, top_k: int | None) -> tuple[str, int]:
-        if not isinstance(query, str) or not query.strip():
-            raise UsageError("there is no query; give at least one word, or --tags")
-        k = self.config["retrieval"]["default_top_k"] if top_k is None else top_k
-        if type(k) is not int or k < 1:
-            raise UsageError(f"top_k is {self.redactor.quote(k)}; give a whole number from 1 up")
-        return query[:_QUERY_CHARS], min(k, 1_000_000)
-
-    def _filter(self, room: str | None, tags: Sequence[str],
-                agent: str | None) -> IdFilter | None:
-        """Return what tells whether an id passes; None when everything does."""
-        ids = self.store.tagged(tags, _MANY_TAGGED) if tags else []
-        hidden = {i for system in self.systems.having("hidden") for i in system.hidden()}
-        rest = tags if len(ids) == _MANY_TAGGED else ()
-        known = frozenset(ids) - hidden
-
-        def passes(memory_id: str) -> bool:
-            if memory_id in hidden or tags and not rest and memory_id not in known:
-                return False
-            m = get(memory_id)
-            return m is not None and room in (None, m["room"]) and (
-                agent is None or is_same_agent(m.get("agent"), agent)) and (
-                    {*rest} <= {*tag_forms(m.get("tags") or ())})
-
-        get = getattr(self.store, "entry", self.store.get)     # cheaper, where a store has it
-        if not tags and room is None and agent is None:
-            return IdFilter(lambda memory_id: memory_id not in hidden) if hidden else None
-        if not tags:
-            return IdFilter(passes)
-        if rest:
-            return IdFilter(passes)
-        is_known = room is None and agent is None
-        return IdFilter(known.__contains__ if is_known else passes, known)
-
-    def _retrievers(self, query: str, depth: int, accept: Callable[[str], bool] | None,
-              degraded: builtins.list[str]) -> dict[str, builtins.list[tuple[str, float]]]:
-        """Ask the keyword index and every system's arm; one that fails is named, not fatal."""
-        retrievers = {"keywords": self.store.search_words(query, depth, accept=accept)}
-        for system in self.systems.having("retrieve"):
-            try:
-                retrievers[system.name] = [(i, 0.0) for i in system.retrieve(query)
-                                     if self.store.get(i) and (accept is None or accept(i))]
-            except Exception as problem:           # foreign code may raise anything
-                degraded.append(f"{system.name}: {type(problem).__name__}")
-        return retrievers
-
-    def _reranked(self, query: str, hits: builtins.list[Hit], k: int,
-                  degraded: builtins.list[str]) -> builtins.list[Hit]:
-        """Let the reranker order the first 20; without one, or when it fails, keep the order."""
-        reranker = self._get_reranker()
-        if reranker is None or len(hits) < 2:
-            return hits
-        if self.embeddings.is_offline:             # it holds the lock: nothing is sent
-            degraded.append("rerank: a batch is open")
-            return hits
-        head, tail = hits[:_RERANK_DEPTH], hits[_RERANK_DEPTH:]
-        try:
-            scores = reranker.rerank(query, [hit.content for hit in head])
-        except (RemoteError, MissingPackage) as problem:
-            degraded.append(f"rerank: {problem}")
-            return hits
-        ranked = sorted(zip(scores, head), key=lambda pair: -pair[0])
-        return [replace(hit, why={**hit.why, "rerank": round(score, 6)})
-                for score, hit in ranked] + tail
-
-    def _answer(self, query: str, hits: builtins.list[Hit], degraded: builtins.list[str]) -> Hits:
-        """Count the accesses without making the reader wait for a writer or a disk."""
-        hits = self._outgoing_hits(hits)
-        self.systems.emit("recall", [hit.id for hit in hits], query=query)
-        with self.lock:
-            self._touched += [hit.id for hit in hits]
-            self._write_touched()
-            return Hits(hits, degraded + self.take_notices())
-
-    def _outgoing_hits(self, hits: Sequence[Hit]) -> builtins.list[Hit]:
-        return [replace(hit, memory=self.redactor.outgoing(hit.memory)) for hit in hits]
-
-    def _write_touched(self, timeout: float = 0.02) -> None:
-        """Write the counted accesses; a busy or read-only store gets them later, or never."""
-        if not self._touched:
-            return
-        try:
-            with self.store.transaction(timeout=timeout):
-                self.store.touch(self._touched, self.clock())
-            self._touched = []
-        except (Locked, StorageError, ConfigError):
-            del self._touched[:-1000]              # a read must not fail because of this
-
-    def _get_reranker(self) -> Reranker | None:
-        backend = self.config["rerank"]["backend"]
-        key = self.config.env("SILICONFLOW_API_KEY")
-        if self.config.env("HERMES_RERANK").lower() == "off" or backend == "off":
-            return None
-        if self._reranker is None and key:
-            url = self.config["rerank"]["url"]
-            self._reranker = SiliconFlowReranker(
-                key, model=self.config["rerank"]["model"], **({"url": url} if url else {}))
-        return self._reranker
+        return self.search.nearest(query, top_k)
 
     # -- lifecycle ----------------------------------------------------------
 
@@ -10077,7 +10165,7 @@ class HermesLite:
 
     def _plan(self, room: str | None) -> Pruned:
         now, expired, unknown = self.clock(), [], []
-        today, waiting = self.calendar.today(), set(self._touched)
+        today, waiting = self.calendar.today(), set(self.accesses.pending)
         for memory in self.store:
             if room is not None and memory.room != room:
                 continue
@@ -10223,7 +10311,7 @@ class HermesLite:
         with self.lock:
             self.store.refresh()
             missing = len(self.store.missing_vectors(backend))
-        reranker = self._get_reranker()
+        reranker = self.search.reranker
         return {"backend": backend.name, "model": getattr(backend, "model", None),
                 "dimension": backend.dimension, "threshold": backend.threshold,
                 "memories": len(self.store), "missing": missing,
@@ -10349,9 +10437,8 @@ class HermesLite:
         return found
 
 
-_RETRIEVER_DEPTH, _RERANK_DEPTH, _QUERY_CHARS = 50, 20, 10_000
 _MANY_TO_PRUNE = 20        # a smaller store may lose most of its memories to one prune
-_MANY_TAGGED = 5_000       # from so many on each candidate is asked for its tags instead
+
 
 
 def _arguments_of(row: object) -> dict[str, Any]:

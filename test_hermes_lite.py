@@ -5739,8 +5739,8 @@ class RerankedMemory(RemoteCase):
     def made(self, **environ) -> HermesLite:
         memory = self.open({"rerank": {"url": self.server.url}, "vectors": {"backend": "local"}},
                            environ={"SILICONFLOW_API_KEY": self.key, **environ})
-        self.addCleanup(lambda: memory._reranker and memory._reranker._client._session
-                        and memory._reranker._client._session.close())
+        self.addCleanup(lambda: memory.search.reranker and memory.search.reranker._client._session
+                        and memory.search.reranker._client._session.close())
         return memory
 
     def test_the_first_twenty_are_put_in_the_order_of_the_model(self):
