@@ -18,7 +18,7 @@ The other tables give a system a role; the core knows the role and never the nam
         check_compression()                raises when no package reads a compressed archive
 
 Each folder is one group of systems and can be deleted without the others. Modules that lie beside
-this file and are not in CONTENTS are shared: cold_files and scores.
+this file and are not in CONTENTS are shared: cold_files, framing and scores.
 """
 
 __all__ = ["AUTOSTART", "CONTENTS", "HOOKS", "STORES", "VECTORIZERS"]

@@ -19,7 +19,8 @@ HOUSE = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(HOUSE))
 
 from hermes_ext import prompt as w                                     # noqa: E402
-from hermes_ext.prompt import Context, build_context, flags, sanitised          # noqa: E402
+from hermes_ext.framing import block, flags, sanitised                  # noqa: E402
+from hermes_ext.prompt import Context, build_context                    # noqa: E402
 from hermes_ext.tests.base import setUpModule                           # noqa: E402, F401
 from hermes_lite import (Config, HermesLite, MissingPackage, UsageError,         # noqa: E402
                          perform)
@@ -229,7 +230,8 @@ class TestTheFrame(WeaveCase):
 
     def check(self, text: str, count: int) -> None:
         lines = text.split("\n")
-        self.assertEqual((lines[0], lines[-1], len(lines)), (w._HEAD, w._TAIL, count + 2))
+        frame = block(()).split("\n")
+        self.assertEqual(([lines[0], lines[-1]], len(lines)), (frame, count + 2))
         self.assertEqual(text.splitlines(), lines, "no other line break")
         for line in lines[1:-1]:
             self.assertRegex(line, r"^\[from ")
