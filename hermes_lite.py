@@ -1160,14 +1160,14 @@ def _is_scrambled(value: str) -> bool:
 
 
 _HARMLESS = _verbose(r"""
-      [\W_]*$ | x{4,}$
+      [a-z_]*(?:passwor[dt]|passwd|pwd|token|secret|_key|apikey)[a-z_]*$             # labels
+    | [\W_]*$ | x{4,}$
     | [<\[{][^<>{}\[\]]*[>\]}]$ | [<\[{]{2}                                          # <it>
     | \$[{(] | \$(?:[a-z_]+|\d)(?:$|\[|->)                                          # ${IT}
     | %\w+%$ | ![a-z]+$
     | (?:[a-z_\- ]*[_\- ])?your[_\- ] | my[_-](?:secret|token|api|pass) | [a-z_\-]+_here$
     | [a-z_$]+(?:(?:\.|::|->|\?\.)[a-z_$]+)+$ | [a-z_][a-z_.]*(?:\(|\[["'a-z\d])     # code
     | (?:new|await)\s
-    | [a-z_]*(?:passwor[dt]|passwd|pwd|token|secret|_key|apikey)[a-z_]*$
     | [a-z]:\\ | [a-z]{2,9}://[^@]*$                                                 # paths
     | (?:~|\.{1,2})?(?:/[a-z_.\-][\w.\-]{0,30}){1,20}/?$
     | [\w./\-]{1,200}\.(?:txt|jsonl?|ya?ml|env|py|[jt]sx?|md|pem|key|go|rs|toml|ini|cfg|sh|log
@@ -1803,11 +1803,11 @@ def _is_whole_word(text: str, label: _Label) -> bool:
     is_short = label.kind in ("weak", "code") or label.word in _SHORT_LABELS
     if is_short and _is_glued(text, label):
         return False
-    head = _WORD_BEFORE.search(text[max(0, label.start - 16):label.start].lower())
-    return not (head and head[1] in _HEADS)
-
-
-_WORD_BEFORE = _compiled(r"([a-z]+)[ _.\-]?$")
+    before = text[max(0, label.start - 16):label.start].lower()
+    if before.endswith((" ", "_", ".", "-", "\n")):
+        before = before[:-1]
+    rest = before.rstrip("abcdefghijklmnopqrstuvwxyz")
+    return before.removeprefix(rest) not in _HEADS
 
 
 def _is_glued(text: str, label: _Label) -> bool:
@@ -1874,7 +1874,7 @@ def _value_behind_label(document: _Document, label: _Label) -> _Span | None:
     end = label.end + len(tail)
     if _is_key(tail, label):
         return _Span(end - len(tail.lstrip("_.-")), end, "")
-    words = _HUMP.sub("_", tail).lower()
+    words = _HUMP.sub("_", tail).lower() if tail else ""
     is_hump = tail[:1].isupper() and text[label.end - 1].islower()
     if tail[:1].isalpha() and words != "s" and not is_hump:
         return None
@@ -2042,14 +2042,15 @@ _LABELS_OF_PHRASES = ("passphrase", "mnemonic", "seed phrase", "recovery phrase"
 _OPTION_BEFORE = _compiled(r"(?:^|\s)--?[\w\-]{0,30}$")
 _QUOTE_BEFORE = _compiled(r"[\"'][^\"'\n]{0,30}$")
 
-# A row of plain words to the end of the line or sentence.
-_PASSPHRASE = _verbose(r"""
-    (?: s?\s?(?P<colon>[:=]|->) | \s{1,9}(?: is | was | are | ist | lautet | war
-      | hei(?:ß|ss)t )\s?:? )
+# A link and three words; further ones, and the end of the line or sentence.
+_FIRST_WORDS = _verbose(r"""
+    (?: s?\s?(?P<colon>[:=]|->)
+      | \s{1,9}(?: is | was | are | ist | lautet | war | hei(?:ß|ss)t )\s?:? )
     \s{1,4}
-    (?P<value>[^\W\d_]{2,15}(?: [ ][^\W\d_]{2,15} ){2,24})
-    [.!]?(?: \s{0,3}(?=\n) | \s{0,9}$ | (?<=[.!])\s )
+    (?P<words>[^\W\d_]{2,15}(?: [ ][^\W\d_]{2,15} ){2})
 """)
+_MORE_WORDS = _verbose(r"(?: [ ][^\W\d_]{2,15} ){0,22}")
+_SENTENCE_ENDS = _verbose(r"[.!]?(?: \s{0,3}(?=\n) | \s{0,9}$ | (?<=[.!])\s )")
 _GROUPS = _verbose(r"""
       (?: [a-z0-9]{4}[ -] ){3,7}[a-z0-9]{4}(?![\w-])                # abcd-efgh-…
     | [a-z]{3,9}(?: [ ][a-z]{3,9} ){11,23}(?![\w-])                 # a seed phrase
@@ -2106,13 +2107,16 @@ class _Reader:
 
     def passphrase(self) -> _Span | None:
         """Return a secret of several plain words, none of them a function word."""
-        found = _PASSPHRASE.match(self.document.lower, self.at)
-        if not found:
+        lower = self.document.lower
+        found = _FIRST_WORDS.match(lower, self.at)
+        if not found or not _FUNCTION_WORDS.isdisjoint(found["words"].split(" ")):
             return None
-        start, end = found.span("value")
-        words = found["value"].split(" ")
+        start = found.start("words")
+        end = _MORE_WORDS.match(lower, found.end()).end()
+        words = lower[start:end].split(" ")
         is_clear = self.label.word in _LABELS_OF_PHRASES
-        if len(words) < (3 if is_clear else 4) or not _FUNCTION_WORDS.isdisjoint(words):
+        if not _SENTENCE_ENDS.match(lower, end) or len(words) < (3 if is_clear else 4) or (
+                not _FUNCTION_WORDS.isdisjoint(words)):
             return None
         value = self.document.folded[start:end]
         if not is_clear and value != value.lower():
@@ -2155,7 +2159,8 @@ class _Reader:
         kind = "assignment" if owner["colon"] else "copula"
         if self._is_password():
             link = _Link(kind, owner[0], owner.end(), has_owner=True)
-            return self._secret_behind(link, "password")
+            value = self._value_behind(link)
+            return self._if_secret(value, link, "password") if value else None
         value = self.value(owner.end(), "assignment")
         letters = _compiled(r"\d").sub("", value.text[:_LOOKED_AT])
         return _Span(value.start, value.end, "") if _is_scrambled(letters) else None
@@ -2170,9 +2175,12 @@ class _Reader:
         is_assigned = kind == "assignment" or (self.is_option and kind == "adjacent")
         link = _Link("assignment" if is_assigned else kind, found[0], found.end(),
                      found.groupdict().get("close") or "")
-        span = self._secret_behind(link, self._kind_of_label(link.kind))
+        value = self._value_behind(link)
+        if value is None:
+            return None
+        span = self._if_secret(value, link, self._kind_of_label(link.kind))
         if span is None and kind == "adjacent":
-            return self.adjacent(found)
+            return self.adjacent(value, link)
         return span
 
     def _kind_of_label(self, link: str) -> str:
@@ -2182,18 +2190,18 @@ class _Reader:
             return "password"
         return self.label.kind if link == "assignment" or self.tail in ("", "s") else "weak"
 
-    def adjacent(self, blank: re.Match[str]) -> _Span | None:
+    def adjacent(self, value: _Value, link: _Link) -> _Span | None:
         """Return a mere word that closes the clause: passwd WORD, 密码 WORD, api_key WORD.
 
         After 密码 anything is the value. After "password" a compound may follow (password
         reset), and "token" and "secret" are ordinary words unless they start the clause.
         """
         label = self.label
-        value = self.value(blank.end(), "adjacent")
-        text, low = value.text, value.text.lower()
-        if "\n" in blank[0] or "\0" in text or not text.isascii() or not _has_word(text):
+        text = value.text
+        low = text.lower()
+        if "\n" in link.words or not text.isascii() or not _has_word(text):
             return None
-        if _is_harmless(text) or low in _STATES or not _CLAUSE_ENDS.match(
+        if low in _STATES or not _CLAUSE_ENDS.match(
                 self.document.folded, value.end, value.end + 8):
             return None
         span = _Span(value.start, value.end, "")
@@ -2258,18 +2266,15 @@ class _Reader:
         for _ in range(8):
             while end > at and text[end - 1] in ".:":
                 end -= 1
-            if not _closes_outer_bracket(text, at, end):
+            if text[end - 1] not in ")]}" or not _closes_outer_bracket(text, at, end):
                 break
             end -= 1
         return end
 
     # -- whether the value is a secret --------------------------------------
 
-    def _secret_behind(self, link: _Link, kind: str) -> _Span | None:
-        """Return the value behind a link if it is a secret of a kind."""
-        value = self._value_behind(link)
-        if value is None or not value.text or "\0" in value.text or _is_harmless(value.text):
-            return None
+    def _if_secret(self, value: _Value, link: _Link, kind: str) -> _Span | None:
+        """Return the place of a value if it is a secret of a kind."""
         after = self.document.folded[value.end:value.end + 8]
         if "\n" in link.words:
             ends_line = after.strip(" \"'\r")[:1] in ("", "\n")
@@ -2282,6 +2287,7 @@ class _Reader:
         return _Span(value.start, value.end, "", link.closing_quote if is_number else "")
 
     def _value_behind(self, link: _Link) -> _Value | None:
+        """Return the value behind a link if it may be a secret."""
         document = self.document
         value = self.value(link.end, link.kind)
         colon = "," in link.words and value.is_quoted and _JSON_COLON.match(
@@ -2293,6 +2299,8 @@ class _Reader:
         if link.closing_quote and not value.is_quoted:      # a number, a word or a structure
             scalar = _JSON_SCALAR.match(document.folded, value.start)
             value = document.value(value.start, scalar.end())
+        if not value.text or "\0" in value.text or _is_harmless(value.text):
+            return None
         return value
 
     def _is_secret(self, value: _Value, link: _Link, kind: str, after: str) -> bool:
@@ -2324,10 +2332,10 @@ def _has_word(text: str) -> bool:
 
 def _closes_outer_bracket(text: str, at: int, end: int) -> bool:
     """Whether the bracket before *end* closes one that was opened before *at*."""
-    last = text[end - 1:end] if end > at else ""
-    opener = {")": "(", "]": "[", "}": "{"}.get(last)
-    if opener is None or end - at > 2000:
+    if not at < end <= at + 2000:
         return False
+    last = text[end - 1]
+    opener = {")": "(", "]": "[", "}": "{"}[last]
     value = text[at:end]
     before = text[max(0, at - 200):at]
     return (value.count(last) > value.count(opener)
@@ -2479,9 +2487,11 @@ _REVERSED_LINK = _verbose(r"""
       \s(?: as | is | als | ist | = )\s | 作为 | 当作? | 做 | 设为 | 设成 | 就?是 | →
     | [\"']\s?[!=]==?\s?
 """)
+# Of the text before a link, read backwards: it begins where the link does.
 _VALUE_BEFORE = _verbose(r"""
-      [\"'](?P<quoted>[^\"'\n\x00]{3,99})[\"'](?: \s?[!=]==?\s? )?$
-    | (?P<bare>[^\s\"'`,:()\x00，。；：\u3001-\u9fff]{5,99})[\"'`]?\s?$
+    \n?
+    (?: (?: \s?==?[!=]\s? )? [\"'](?P<quoted>[^\"'\n\x00]{3,99})[\"']
+      | \s?[\"'`]?(?P<bare>[^\s\"'`,:()\x00，。；：\u3001-\u9fff]{5,99}) )
 """)
 _WORDS_BEFORE_LABEL = _verbose(r"(?: [\u4e00-\u9fff]{0,8} | (?: [a-z0-9_.\-]{1,20}[ -]? ){0,4} )$")
 
@@ -2509,19 +2519,18 @@ def _find_reversed(document: _Document, labels: list[_Label]) -> dict[int, _Span
 
 
 def _value_before(document: _Document, end: int) -> _Value | None:
-    left = max(0, end - 101)
-    found = _VALUE_BEFORE.search(document.folded[left:end])
+    found = _VALUE_BEFORE.match(document.folded[max(0, end - 101):end][::-1])
     if not found:
         return None
     group = str(found.lastgroup)
-    text = found[group]
+    text = found[group][::-1]
     if _is_harmless(text):
         return None
     if group == "bare":
         is_file = _compiled(r"/.{0,90}\.\w{1,5}$|^\.{0,2}/").search(text)
         if is_file or not (_is_mixed(text) and _compiled(r"\d").search(text)):
             return None
-    return document.value(left + found.start(group), left + found.end(group))
+    return document.value(end - found.end(group), end - found.start(group))
 
 
 # -- accounts and tables ------------------------------------------------------
