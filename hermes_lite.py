@@ -1208,7 +1208,8 @@ _STATES = frozenset("""
     erledigt keine keiner keins später fehlt läuft abgelaufen geändert gesetzt gelöscht
     vergessen ungültig gültig erforderlich gespeichert hinterlegt verschlüsselt gesperrt
     notwendig vertraulich standard klartext deaktiviert aktiviert zurückgesetzt ausstehend
-    wie wechselt immer stets""".split())
+    wie wechselt immer stets fest kaputt fort dort jetzt
+    selbst erst fast oft meist damit somit hart laut weit bunt glatt bestehen daneben""".split())
 
 
 def _is_harmless(value: str) -> bool:
@@ -1724,10 +1725,11 @@ _LABEL = _verbose(r"""
     (?:
         pass(?:word|wort|phrase|code|key|wd) | pwd | mnemonic | identified[ ]by           # en
       | (?:seed|recovery)[ ]phrase
-      | kennwort | geheimzahl | losungswort                                               # de
+      | kennwort | geheimwort | codewort | geheimzahl | losungswort                       # de
       | (?:wlan|wifi|wi-fi|netzwerk)[ -]?(?:key|code|schl(?:ü|ue)ssel)
       | mot[ ]de[ ]passe                                                                  # fr
       | 密码 | 密碼 | 口令 | 暗号 | 通行码 | 助记词                                            # zh
+      | パスワード | パスコード                                                                # ja
       | \\u5bc6\\u7801 | \\u53e3\\u4ee4                                                   # JSON
     )(?P<password>)
     | (?:
@@ -1737,6 +1739,7 @@ _LABEL = _verbose(r"""
       | (?:zugangs|sicherheits|bestätigungs|freischalt|entsperr|aktivierungs|tür|alarm
           |einmal)-?code                                                                  # de
       | (?:验证|校验|动态|短信|提取|解锁|激活|安全|访问|确认|取件|接入|门禁|恢复)码                  # zh
+      | 暗証番号                                                                            # ja
     )(?P<code>)
     | (?:
         (?:api|access|secret|private|encryption|signing|master|license|auth|account|shared
@@ -1770,8 +1773,12 @@ class _Label(NamedTuple):
     kind: str       # password, code, api_key, token or weak
 
     @property
-    def is_chinese(self) -> bool:
+    def is_cjk(self) -> bool:
         return not self.word[-1].isascii()
+
+    @property
+    def is_japanese(self) -> bool:
+        return self.word[-1] in "ド号"
 
     @property
     def hidden_as(self) -> str:
@@ -1798,7 +1805,7 @@ def _is_whole_word(text: str, label: _Label) -> bool:
 
     Long ones may be glued (Datenbankpasswort, authtoken), short ones not (monkey, spin).
     """
-    if label.is_chinese:
+    if label.is_cjk:
         return True
     is_short = label.kind in ("weak", "code") or label.word in _SHORT_LABELS
     if is_short and _is_glued(text, label):
@@ -1844,7 +1851,7 @@ def _are_listed(text: str, label: _Label, following: _Label) -> bool:
     gap = following.start - label.end
     if gap > 2:
         return False
-    if label.kind == "weak" or (label.is_chinese and following.is_chinese):
+    if label.kind == "weak" or (label.is_cjk and following.is_cjk):
         return True
     ends_word = not text[following.end:following.end + 1].strip()
     return following.kind != "weak" and text[label.end:following.start].isspace() and ends_word
@@ -1870,7 +1877,7 @@ def _value_behind_label(document: _Document, label: _Label) -> _Span | None:
     text = document.folded
     if _goes_on_as_word(text, label):
         return None
-    tail = "" if label.is_chinese else _TAIL.match(text, label.end)[0]
+    tail = "" if label.is_cjk else _TAIL.match(text, label.end)[0]
     end = label.end + len(tail)
     if _is_key(tail, label):
         return _Span(end - len(tail.lstrip("_.-")), end, "")
@@ -1942,6 +1949,7 @@ _COPULA = _verbose(r"""
       (?: 的?是 | 成了? | [为到叫填用从由=] )
       [\s:]{0,9}
     | 's\s{1,9}
+    | \s?は\s{0,9}                                                                       # ja
 """)
 
 # Other words between label and copula.
@@ -2063,6 +2071,8 @@ _CHINESE_VALUE = _verbose(r"""
 # Characters of a Chinese clause that says something of a password; of one with digits in it.
 _CLAUSE = frozenset("请不必的了是在须需未已忘错重填输找改过默认位无用于和与或有太为后前会被同我你他字数什么空见否随")
 _REQUEST = frozenset("请不必须未忘错重见看问第至少于默位长")
+_KANA = _compiled("[\u3041-\u30ff]")
+_JAPANESE_CLAUSE_ENDS = _compiled("です|でした|だ|(?![\u3041-\u30ff\u4e00-\u9fff])")
 _JSON_SCALAR = _verbose(r"""[^\s\"'\[\]{},()\x00]{0,999}""")
 _JSON_COLON = _compiled(r"[\"'\\]+\s*:\s*")
 _JSON_NUMBER = _compiled(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
@@ -2132,7 +2142,7 @@ class _Reader:
         """Return the words between the label and the link that may name an owner."""
         label = self.label
         is_clear = label.kind in ("password", "token", "api_key") or label.word == "pw"
-        if label.is_chinese or not is_clear or self.tail not in ("", "s") or (
+        if label.is_cjk or not is_clear or self.tail not in ("", "s") or (
                 label.word == "identified by"):
             return None
         owner = _OWNER.match(self.document.lower, self.at)
@@ -2205,7 +2215,7 @@ class _Reader:
                 self.document.folded, value.end, value.end + 8):
             return None
         span = _Span(value.start, value.end, "")
-        if label.is_chinese:
+        if label.is_cjk:
             return None if label.kind == "code" else span
         if not text.isalnum() or label.kind in ("weak", "code"):
             return None
@@ -2231,6 +2241,9 @@ class _Reader:
             if groups:
                 return document.value(at, groups.end(), is_quoted=True)
         end = document.bare_end(at)
+        if end > at and self.label.is_japanese:
+            kana = _KANA.search(document.folded, at, end)
+            end = kana.start() if kana else end
         if end > at:
             return document.value(at, self._trimmed(at, end))
         if is_clear and self.label.kind == "password":
@@ -2315,6 +2328,8 @@ class _Reader:
         """Whether a mere word is the secret: because the text says so, or as it ends a clause."""
         if self.tail == "s" and value.isdigit():           # tokens: 500
             return False
+        if self.label.is_japanese and not _JAPANESE_CLAUSE_ENDS.match(after):
+            return False
         is_equated = self.is_option or link.words[-1:] == "="
         ends_clause = not _PROSE_FOLLOWS.match(after) or (is_equated and after[:1] < "\u3000")
         introduces_sentence = (link.has_owner or self.label.word in _COLLECTIVE_LABELS
@@ -2322,7 +2337,7 @@ class _Reader:
         if not introduces_sentence and _is_declared(value, kind, link, ends_clause):
             return True
         return ends_clause and _is_secret_last_word(
-            value, kind, link.kind, is_chinese=self.label.is_chinese, is_equated=is_equated,
+            value, kind, link.kind, is_cjk=self.label.is_cjk, is_equated=is_equated,
             is_german=_GERMAN_COPULA.search(link.words) is not None)
 
 
@@ -2403,12 +2418,12 @@ def _is_secret_quotation(text: str, kind: str, link: str) -> bool:
 
 
 def _is_declared(value: str, kind: str, link: _Link, ends_clause: bool) -> bool:
-    """Whether the text says "this is the secret": by a colon, an equals sign, 是 or 为.
+    """Whether the text says "this is the secret": by a colon, an equals sign, 是, 为 or は.
 
     Then anything is one but a state (空, expired), a word that starts a sentence about passwords
     (must, see), a type or another stand-in, and a short count behind "token:".
     """
-    if link.kind != "assignment" and not (link.kind == "copula" and _CHINESE.search(link.words)):
+    if link.kind != "assignment" and not (link.kind == "copula" and _EQUATES.search(link.words)):
         return False
     if kind == "weak" or " " in value or "==" in link.words or not _has_word(value):
         return False
@@ -2423,7 +2438,10 @@ def _is_declared(value: str, kind: str, link: _Link, ends_clause: bool) -> bool:
     return ends_clause or low not in _FUNCTION_WORDS
 
 
-def _is_secret_last_word(value: str, kind: str, link: str, *, is_chinese: bool = False,
+_EQUATES = _compiled("[\u4e00-\u9fffは]")
+
+
+def _is_secret_last_word(value: str, kind: str, link: str, *, is_cjk: bool = False,
                          is_equated: bool = False, is_german: bool = False) -> bool:
     """Whether a word that closes its clause is a secret: unless it describes one (expired)."""
     if kind in ("weak", "code") or len(value) < 3 or " " in value:
@@ -2435,9 +2453,9 @@ def _is_secret_last_word(value: str, kind: str, link: str, *, is_chinese: bool =
         is_german and low == value and _GERMAN_ADJECTIVE.match(low))
     if is_described and not is_equated:
         return False
-    if kind == "password" or (is_chinese and len(value) >= 12):
+    if kind == "password" or (is_cjk and len(value) >= 12):
         return link in ("assignment", "copula") or (
-            is_chinese and link == "adjacent" and len(value) >= 4)
+            is_cjk and link == "adjacent" and len(value) >= 4)
     return link == "assignment" and len(value) >= 8
 
 
@@ -2447,7 +2465,12 @@ _ADJECTIVE = _verbose(r"""
     .{0,40}[aeiou].{0,40}(?:ed|ing)$
   | .{0,40}(?:[ai]ble|ory|ive|ful|less|ous)$
 """)
-_GERMAN_ADJECTIVE = _verbose(r""".{0,40}(?:ig|lich|bar|isch|los|t|en)$""")
+_GERMAN_ADJECTIVE = _verbose(r"""
+    .{0,40}(?:ig|lich|bar|isch|los)$
+  | .{0,20}ge.{2,40}(?:t|en)$                              # gesetzt, abgelaufen
+  | (?:be|ent|er|miss|über|un|unter|ver|wider|zer).{2,40}(?:t|en)$
+  | .{0,40}(?:iert|ekt|akt|echt|icht|annt|ent|fen)$        # aktiviert, korrekt, bekannt, offen
+""")
 _NOUN = _verbose(r"""
     .{0,40}(?: [aeiou].{0,40}(?:ing|ed) | ion | ment | ness | ity | ance | ence | ship | able
       | (?:[aeiou]l|[bcentsu])ly )$
@@ -2802,7 +2825,7 @@ _HINT = _verbose(r"""
     | log\s?in | sign\s?in | user | usr | admin | root | zugang | benutzer | konto | anmelde
     | verbind | combination | phrase | mnemonic | identified | sid\b | dsn | cookie | session
     | private | access | hook | sig | psk | pat\b | connect | openssl | sk- | \s-[pua]
-    | 密 | 口令 | 令牌 | \\u5 | 码 | 凭 | 钥 | 暗号 | 助记 | 登 | 账 | 帐 | 用户 | 连接
+    | 密 | 口令 | 令牌 | \\u5 | 码 | 凭 | 钥 | 暗号 | 助记 | 登 | 账 | 帐 | 用户 | 连接 | パス | 暗証
 """)
 _HINT_OF_A_KEY = _verbose(r"[A-Za-z0-9_\-+/=.]{16} | \$[0-9a-z]{1,8}\$")
 _ROOM_FOR_A_KEY = _verbose(r"[A-Za-z0-9_\-+/=.:]{11} | \$")

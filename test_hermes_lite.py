@@ -928,6 +928,15 @@ class SecretsAreHidden(unittest.TestCase):
                     out, labels = redact(form.format(word))
                     self.assertEqual(out, form.format(f"[已脱敏:{labels[0]}]" if labels else ""))
 
+    def test_words_as_passwords_in_german_and_japanese(self) -> None:
+        for form in ("Das Passwort ist {}", "Geheimwort: {}", "Codewort = {}", "パスワードは{}です",
+                     "パスワード：{}", "新しいパスワードは {} です。", "パスワードは{}。"):
+            for word in ("summer", "robert", "albert", "x7#lamp"):
+                with self.subTest(form=form, word=word):
+                    self.assertEqual(redact(form.format(word))[0],
+                                     form.format("[已脱敏:password]"))
+        self.assertEqual(redact("暗証番号は4821です"), ("暗証番号は[已脱敏:code]です", ("code",)))
+
     def test_the_five_base_patterns_hold_for_short_values(self) -> None:
         for text in ("password=x", "密码：x", "token=abc", "secret=foo", "api_key=abc", "授权码是 ab12",
                      "口令 x", "密码 x", "api_key abc", "token abc", "secret foo", "passwd x",
@@ -1103,6 +1112,16 @@ class HarmlessTextStays(unittest.TestCase):
         for lang, text in fresh_stay(random.Random(21)):
             with self.subTest(lang=lang):
                 self.stays(text)
+
+    def test_what_german_and_japanese_say_of_a_password(self) -> None:
+        for text in ("Das Passwort ist abgelaufen", "Das Kennwort ist korrekt und lang",
+                     "Das Passwort wird verschlüsselt", "Das Passwort bleibt unbekannt",
+                     "Das Passwort ist defekt", "Das Passwort wurde übernommen",
+                     "Das Passwort ist offen", "Das Passwort wird synchronisiert",
+                     "Ein Codewort ist vereinbart", "パスワードは必要です", "パスワードはリセットしました",
+                     "パスワードを忘れた", "パスワードはMarkdownで管理", "パスワードはoptionalです",
+                     "パスワードは8文字以上", "暗証番号は4桁です"):
+            self.stays(text)
 
     def test_br07_fixed_corpus(self) -> None:
         for text in ("the token count is 500", "max_tokens=4096", "tokenizer: bpe_32k",
