@@ -6932,10 +6932,10 @@ class VectorFiles:
 
     def _write(self, cache: VectorCache) -> None:
         path = self._files.root / "vectors.f32"
-        if cache.faded or cache.loose_bytes() > _VECTORS_IN_JSON:
+        if cache.faded or cache.loose_bytes() > VECTORS_IN_JSON:
             block = cache.dump_block() if cache.marks() else None
             small = VectorCache(cache.backend, cache.model, cache.dimension)
-            if block and len(block) > _VECTORS_IN_JSON:
+            if block and len(block) > VECTORS_IN_JSON:
                 self._files.write(path.name, block)
                 small.load(small.dump(), self._block())
             else:
@@ -8031,7 +8031,7 @@ class FileStore:
 _COMPACT_AT_ONCE = 12_288                          # bytes of index.json: some 40 memories
 _SMALL_INDEX = 1_048_576                           # bytes of index.json
 _LONG_JOURNAL, _JOURNAL_ON_CLOSE = 65_536, 16_384  # bytes of index.journal
-_VECTORS_IN_JSON = 1 << 20                         # bytes of float32
+VECTORS_IN_JSON = 1 << 20                         # bytes of float32
 _BAD_LINE = "a damaged line of index.journal is left out"
 _ARCHIVE = "memory_archive.db"                     # where it is and index.json is not: the store
 
@@ -9685,8 +9685,8 @@ class Search:
         """Return what tells whether an id may be found; None when every one may."""
         hidden = {memory_id for extension in self._extensions.having("hidden")
                   for memory_id in extension.hidden()}
-        tagged = store.tagged(tags, _MANY_TAGGED) if tags else []
-        has_all_tagged = bool(tags) and len(tagged) < _MANY_TAGGED
+        tagged = store.tagged(tags, MANY_TAGGED) if tags else []
+        has_all_tagged = bool(tags) and len(tagged) < MANY_TAGGED
         known = frozenset(tagged) - hidden
         get = getattr(store, "entry", store.get)   # cheaper, where a store has it
 
@@ -9762,7 +9762,7 @@ class Search:
 
 
 _RETRIEVER_DEPTH, _RERANK_DEPTH, _QUERY_CHARS = 50, 20, 10_000
-_MANY_TAGGED = 5_000       # from so many on each candidate is asked for its tags instead
+MANY_TAGGED = 5_000       # from so many on each candidate is asked for its tags instead
 
 
 class HermesLite:
