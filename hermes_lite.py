@@ -5345,12 +5345,14 @@ def split_text(text: str, most: int) -> list[str]:
         return [text]
     pieces: list[str] = []
     piece: list[str] = []
+    width = 0                                      # of the sentences in *piece*
     for sentence in _sentences(text, most // 2):
-        if piece and sum(map(_width, piece)) + _width(sentence) > most:
+        if piece and width + _width(sentence) > most:
             pieces.append("".join(piece).strip())
-            while piece and sum(map(_width, piece)) > most // 5:
-                piece.pop(0)
+            while piece and width > most // 5:
+                width -= _width(piece.pop(0))
         piece.append(sentence)
+        width += _width(sentence)
     return [part for part in (*pieces, "".join(piece).strip()) if part]
 
 

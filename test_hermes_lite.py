@@ -116,9 +116,11 @@ class Run:
 
 
 IMPORT_CORE = f"import sys; sys.path.insert(0, {str(HERE)!r}); import hermes_lite as h\n"
+# Python without site-packages starts in half the time.
+BARE_PYTHON = (sys.executable, "-S", "-c")
 # The command line in two forms: a script is compiled at every start, a module is not.
 AS_SCRIPT = (sys.executable, str(CORE))
-AS_MODULE = (sys.executable, "-c", IMPORT_CORE + "sys.exit(h.main())")
+AS_MODULE = (*BARE_PYTHON, IMPORT_CORE + "sys.exit(h.main())")
 
 
 def spawn(*words: object, stdin: bytes = b"", program=AS_MODULE, **env: str) -> Run:
@@ -1602,13 +1604,14 @@ class Duplicates(unittest.TestCase):
         rng = random.Random(5)
         cls.texts = {f"m{i}": text for i, text in enumerate(corpus(rng, 200))}
         cls.queries = [edited(rng, t) for t in rng.sample(list(cls.texts.values()), 20)]
-        cls.normal = {text: normalise(text) for text in (*cls.texts.values(), *cls.queries)}
+        cls.letters = {text: Counter(normalise(text)) for text in (*cls.texts.values(),
+                                                                   *cls.queries)}
 
     def may_be_alike(self, query: str, text: str) -> bool:
         """Whether the lengths and letters alone allow a similarity of 0.85."""
-        one, two = self.normal[query], self.normal[text]
-        shared = (Counter(one) & Counter(two)).total()
-        return min(len(one), len(two)) >= 5 and 2 * shared >= 0.85 * (len(one) + len(two))
+        one, two = self.letters[query], self.letters[text]
+        lengths = one.total(), two.total()
+        return min(lengths) >= 5 and 2 * (one & two).total() >= 0.85 * sum(lengths)
 
     def test_the_best_is_that_of_brute_force_and_ties_go_to_the_first(self):
         found = 0
@@ -1928,8 +1931,7 @@ class Locks(Case):
             os.chmod(self.path, 0o444)
             self.take().release()
         child = subprocess.Popen(
-            [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(HERE)!r})\n"
-             "import hermes_lite as h, pathlib, time\n"
+            [*BARE_PYTHON, IMPORT_CORE + "import pathlib, time\n"
              f"lock = h.FileLock(pathlib.Path(sys.argv[1]))\nlock.acquire(timeout={TIMEOUT})\n"
              f"print('held', flush=True); time.sleep({TIMEOUT})", str(self.path)],
             stdout=subprocess.PIPE, env=bare_env())
@@ -2988,7 +2990,7 @@ except h.RemoteError:
     print("refused", flush=True)
 """
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        children = [subprocess.Popen([sys.executable, "-c", code, str(self.path)], **pipes,
+        children = [subprocess.Popen([*BARE_PYTHON, code, str(self.path)], **pipes,
                                      env=bare_env()) for _ in range(4)]
         for child in children:
             child.stdin.write("\n")
@@ -3975,7 +3977,7 @@ def work(name):
 threads = [threading.Thread(target=work, args=(int(sys.argv[2]) * 10 + t,)) for t in range(2)]
 [t.start() for t in threads], [t.join() for t in threads]
 memory.close()"""
-        children = [subprocess.Popen([sys.executable, "-c", IMPORT_CORE + worker, str(self.root), n,
+        children = [subprocess.Popen([*BARE_PYTHON, IMPORT_CORE + worker, str(self.root), n,
                                       str(TIMEOUT)], env=bare_env()) for n in "123"]
         memory = self.open({"storage": {"lock_timeout_seconds": TIMEOUT}})
         gone = [memory.remember(f"mine is {n * 15485863} and goes").id for n in range(5)]
@@ -6800,7 +6802,7 @@ class Processes(Case):
         found = spawn("recall", "周会", program=AS_SCRIPT, **env)
         self.assertEqual((found.code, found.err), (0, ""))
         self.assertIn(NOTES[1], found.out)
-        both = (*AS_MODULE[:2], IMPORT_CORE + "note, query = sys.argv[1:]\n"
+        both = (*BARE_PYTHON, IMPORT_CORE + "note, query = sys.argv[1:]\n"
                 "sys.exit(h.main(['remember', note]) or h.main(['recall', query]))")
         for odd in ({"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
                     {"PYTHONIOENCODING": "latin-1"}):
@@ -6808,7 +6810,8 @@ class Processes(Case):
             self.assertEqual((done.code, done.err), (0, ""))
             self.assertIn(NOTES[1], done.out.partition("\n")[2])
         self.assertEqual(len(self.entries()), 1)
-        self.assertEqual(spawn("remember", "half a byte \udcff", **env).code, 0)
+        with mock.patch.dict(os.environ, env):
+            self.assertEqual(call("remember", "half a byte \udcff").code, 0)
         self.assertEqual(self.entries()[-1]["content"], "half a byte \ufffd")
 
     def test_the_file_copied_alone_works_without_site_packages(self):
@@ -6816,16 +6819,17 @@ class Processes(Case):
         alone.mkdir()
         shutil.copy(CORE, alone)
         python = (sys.executable, "-I", "-S", "-B")
-        for words, said in ((("remember", NOTES[1]), "remembered"), (("recall", "周会"), NOTES[1])):
-            done = spawn(*words, program=(*python, alone / "hermes_lite.py"))
-            self.assertEqual((done.code, done.err, said in done.out), (0, "", True), (words, done))
+        done = spawn("remember", NOTES[1], program=(*python, alone / "hermes_lite.py"))
+        self.assertEqual((done.code, done.err), (0, ""))
+        self.assertIn("remembered", done.out)
         others = ("import json\n" + IMPORT_CORE.replace(str(HERE), str(alone))
                   + "print([h.main(words) for words in json.loads(sys.argv[1])])")
-        commands = (["stats"], ["prune", "--yes"], ["init"], ["digest", "I like tea."])
+        commands = (["recall", "周会"], ["stats"], ["prune", "--yes"], ["init"],
+                    ["digest", "I like tea."])
         done = spawn(json.dumps(commands), program=(*python, "-c", others))
         self.assertEqual((done.code, done.err), (0, ""))
-        self.assertTrue(done.out.endswith("[0, 0, 0, 0]\n"), done.out)
-        for said in (f"root: {alone / 'data'}\n", "0 gone",
+        self.assertTrue(done.out.endswith("[0, 0, 0, 0, 0]\n"), done.out)
+        for said in (NOTES[1], f"root: {alone / 'data'}\n", "0 gone",
                      f"config: {alone / 'data' / 'config.yaml'}\n", "1 found"):
             self.assertIn(said, done.out)
         self.assertEqual(sorted(os.listdir(alone)), ["data", "hermes_lite.py"])
