@@ -8787,8 +8787,12 @@ def load_systems(memory: HermesLite) -> list[object]:
     import inspect
     systems = dict(memory.config["systems"])
     for file, name in _registered("AUTOSTART").items():
-        if (memory.root / file).exists():          # what it holds has a say in recall
+        if not (memory.root / file).exists():
+            continue
+        if name in _registered("CONTENTS"):
             systems.setdefault(name, None)
+        else:
+            memory.notices.append(f"{file} is not used: the system {name} is not installed")
     for name, settings in systems.items():
         make = getattr(import_system(name), "system", None)
         if make is None or not isinstance(settings or {}, Mapping):

@@ -14,12 +14,15 @@ The other tables give a system a role; the core knows the role and never the nam
     AUTOSTART     {file in the data root: system}; the file switches the system on
     HOOKS         {hook: (system, function of its module)}
         before_command(memory, command)    runs before a command of the command line
-        forget_selection(memory, ...)      is `forget` with a selection or --purge
+        forget_selection(memory, ...)      does `forget` with a selection or --purge
         check_compression()                raises when no package reads a compressed archive
 
-Each folder is one group of systems and can be deleted without the others. Modules that lie beside
-this file and are not in CONTENTS are shared: cold_files, framing and scores.
+Each folder is one group of systems, and no folder imports another: any folder, or a module that
+lies beside this file, can be deleted, and what remains works. Deleted systems leave the tables
+when this file is imported. cold_files, framing and scores are no systems; all may import them.
 """
+
+import os
 
 __all__ = ["AUTOSTART", "CONTENTS", "HOOKS", "STORES", "VECTORIZERS"]
 
@@ -28,7 +31,7 @@ VECTORIZERS: dict[str, str] = {"e5": "embedders", "use": "embedders", "e5+use": 
 AUTOSTART: dict[str, str] = {"cold_index.json": "cold"}
 HOOKS: dict[str, tuple[str, str]] = {
     "before_command": ("vault", "take_over"),
-    "forget_selection": ("scrub", "forget"),
+    "forget_selection": ("forget", "forget"),
     "check_compression": ("archive", "check_package"),
 }
 
@@ -48,7 +51,8 @@ CONTENTS: dict[str, tuple[str, dict[str, str]]] = {
         "sync": "bring the memories of several machines together through a folder"}),
     "embedders": ("embedders", {}),
     "doctor": ("maintenance.doctor", {
-        "doctor": "check the store and say what mends it",
+        "doctor": "check the store and say what mends it"}),
+    "repair": ("maintenance.repair", {
         "repair": "mend what can be mended without loss"}),
     "backups": ("maintenance.backups", {
         "backup": "write everything needed into one file",
@@ -56,6 +60,7 @@ CONTENTS: dict[str, tuple[str, dict[str, str]]] = {
     "scrub": ("maintenance.scrub", {
         "scrub": "apply today's redaction to all that is stored",
         "reindex": "make every index anew from the records"}),
+    "forget": ("maintenance.forget", {}),
     "encryption": ("maintenance.encryption", {
         "encrypt": "switch encryption on or off, or rotate the key"}),
     "prompt": ("prompt", {"context": "find memories and lay them out for a prompt"}),
@@ -75,3 +80,18 @@ CONTENTS: dict[str, tuple[str, dict[str, str]]] = {
     "migrate": ("maintenance.migrate", {
         "migrate": "move all memories into the archive, or back into files"}),
 }
+
+
+def _is_installed(module: str) -> bool:
+    """Tell whether the file of a module is there; inside a zip file all are."""
+    folder = __path__[0]
+    return not os.path.isdir(folder) or os.path.exists(
+        os.path.join(folder, *module.split(".")) + ".py")
+
+
+for _name in [name for name, (module, _) in CONTENTS.items() if not _is_installed(module)]:
+    del CONTENTS[_name]
+for _backend in [backend for backend, name in VECTORIZERS.items() if name not in CONTENTS]:
+    del VECTORIZERS[_backend]
+for _hook in [hook for hook, (name, _) in HOOKS.items() if name not in CONTENTS]:
+    del HOOKS[_hook]

@@ -264,11 +264,12 @@ class Rules:
 
     def after_forget(self, memory: Memory, why: str) -> None:
         """Forget its known values; take its lines out of our files unless it only grew old."""
+        from hermes_ext.automation import actions
+
         files = {rule.name: rule for rule in self.rules if rule.append}
         for firing in self.log.firings() if files and why != "pruned" else ():
             if firing.id == memory.id and firing.rule in files:
-                import_system("actions").take_out(
-                    self.memory, files[firing.rule].append, firing.cause)
+                actions.take_out(self.memory, files[firing.rule].append, firing.cause)
         if any(rule.changes for rule in self.rules):
             with self.log.locked():
                 known = self._known()
@@ -527,7 +528,9 @@ def _entry(memory: HermesLite, row: Memory) -> dict[str, object]:
 
 def _do(memory: HermesLite, rule: Rule, firing: Firing, action: str) -> None:
     """Do one action of a rule for one memory; an error says what went wrong."""
-    actions, row = import_system("actions"), memory.lookup(firing.id)
+    from hermes_ext.automation import actions      # with its network modules, only when needed
+
+    row = memory.lookup(firing.id)
     if action == "run":
         actions.run(memory, rule.run, to_json(_entry(memory, row)), timeout=rule.timeout,
                     rule=rule.name, env=rule.env)

@@ -1,50 +1,36 @@
-"""Care for a store: look at all of it, and mend what can be mended without loss.
+"""Doctor: look at everything that a root holds, and change nothing.
 
     hermes_lite.py doctor
     hermes_lite.py doctor --json
-    hermes_lite.py repair --dry-run
 
-Both are functions of an open HermesLite, too: `doctor(memory)`, `repair(memory)`. They work on a
-store of files and on an archive; any other store is refused. `repair` holds the store's lock
-meanwhile: every other process waits, or gets Locked. Nothing is sent anywhere, but that cold
-files in a bucket are read where they lie.
-
-doctor   looks and changes nothing. It also works where config.yaml or the key is broken. Each
-         check is ok, warn or fail, and names the command that mends it; one fail makes exit
-         code 1.
-repair   closes modes, removes leftovers, writes missing Markdown, folds the journal and makes
-         every index anew; the index of cold storage is brought to what its files hold. Where
-         another program has put a smaller or older index.json in place, it brings back what the
-         mirror and the backups still hold; with --accept-loss the smaller one counts from now on,
-         and Markdown files without a record go to backups/. Records that cannot be read are
-         recovered as at any start of the store; what is damaged is set aside, and what is set
-         aside stays.
+`doctor(memory)` is the same as a function of an open HermesLite. It works on a store of files and
+on an archive, and refuses any other. It also works where config.yaml or the key is broken. Each
+check is ok, warn or fail, and names the command that repairs it; one fail makes exit code 1.
+Nothing is sent anywhere, but cold files in a bucket are read where they are.
 """
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shutil
-import stat
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
 import hermes_lite as core
 from hermes_ext.cold_files import INDEX, ColdFiles
-from hermes_ext.maintenance.store_files import (DERIVED, SEALED, Done, Scrubber, check_archive, file_store, files_of,
-                                 is_archive, is_behind, keys_of, leftovers, maybe_json,
-                                 remove_files, show, steps, tombstones_of)
-from hermes_lite import (DamagedData, FileStore, HermesError, HermesLite, Memory, Operation,
-                         Param, StorageError)
+from hermes_ext.maintenance.scrub import scrub
+from hermes_ext.maintenance.store_files import (
+    DERIVED, SEALED, check_archive, file_store, files_of, is_archive, is_behind, keys_of,
+    leftovers, loose_files, maybe_json, mirror_gaps, show, tombstones_of)
+from hermes_lite import DamagedData, FileStore, HermesError, HermesLite, Operation, StorageError
 
-__all__ = ["Check", "Checkup", "OPERATIONS", "doctor", "repair"]
+__all__ = ["Check", "Checkup", "OPERATIONS", "doctor"]
 
 
-# -- doctor -------------------------------------------------------------------
+# -- the checkup -------------------------------------------------------------------
 
 @dataclass(frozen=True, slots=True)
 class Check(core.Record):
@@ -145,7 +131,7 @@ def _look(check: Callable[..., Check], subject: object) -> Check:
 # -- checks of any store ------------------------------------------------------
 
 def _check_permissions(root: Path) -> Check:
-    loose = _loose(root)
+    loose = loose_files(root)
     files = [path for path in loose if path.is_file()]
     if not loose:
         return Check("permissions", "ok", "nobody else may read the files")
@@ -153,23 +139,6 @@ def _check_permissions(root: Path) -> Check:
                  f"open to others: {core.pluralize(len(files), 'file')} and "
                  f"{core.pluralize(len(loose) - len(files), 'folder')}",
                  "repair")
-
-
-def _loose(root: Path) -> list[Path]:
-    """Return files and folders that others may read; an empty file tells nothing."""
-    if os.name != "posix":
-        return []
-    loose = []
-    for path in [root, *sorted(root.rglob("*"))]:
-        if path == root / "config.yaml":           # a person's own, with no secret in it
-            continue
-        with contextlib.suppress(FileNotFoundError):           # another process removed it
-            status = path.lstat()
-            is_file = stat.S_ISREG(status.st_mode)
-            is_open = status.st_mode & 0o077 and not stat.S_ISLNK(status.st_mode)
-            if is_open and (status.st_size or not is_file):
-                loose.append(path)
-    return loose
 
 
 def _check_disk(root: Path) -> Check:
@@ -253,7 +222,7 @@ def _check_clock(store: FileStore) -> Check:
 
 def _check_secrets(store: FileStore) -> Check:
     memory = HermesLite(store.root, config=store.config, store=store)
-    found = core.import_system("scrub").scrub(memory, dry_run=True)
+    found = scrub(memory, dry_run=True)
     if not found.changed:
         return Check("secrets", "ok", "today's rules find none in what is stored")
     return Check("secrets", "fail", f"today's rules find some in {len(found.changed)} memories "
@@ -297,7 +266,7 @@ def _is_entry(store: FileStore, memory_id: str) -> bool:
 
 
 def _check_mirror(store: FileStore) -> Check:
-    missing, returned = _mirror_gaps(store, store.ids())
+    missing, returned = mirror_gaps(store, store.ids())
     pending = store.mirror.pending
     missing = [memory_id for memory_id in missing if memory_id not in pending]
     known = set(store.ids())
@@ -309,14 +278,6 @@ def _check_mirror(store: FileStore) -> Check:
     return Check("mirror", "fail" if returned else "warn" if said else "ok",
                  "; ".join(said) or "it agrees with the records",
                  "repair" if missing or returned else None)
-
-
-def _mirror_gaps(store: FileStore, ids: Iterable[str]) -> tuple[list[str], list[Path]]:
-    """Return the ids without their Markdown file, and the files of forgotten memories."""
-    wanted, known = store.config["encryption"]["markdown"], set(store.ids())
-    missing = [i for i in ids if wanted and not store.mirror.path(i).exists()]
-    gone = [store.mirror.path(memory_id) for memory_id in sorted(store.tombstones.ids())]
-    return missing, [path for path in gone if path.exists() and path.stem not in known]
 
 
 def _check_search(store: FileStore) -> Check:
@@ -356,126 +317,6 @@ def _check_tombstones(store: FileStore) -> Check:
                  f"{len(store.tombstones.by_mark)} forgotten memories stay away", "repair" if bad else None)
 
 
-# -- repair -------------------------------------------------------------------
-
-def repair(memory: HermesLite, *, accept_loss: bool = False, dry_run: bool = False) -> Done:
-    """Mend what can be mended without losing anything; see the head of this module."""
-    store = file_store(memory)
-    if is_archive(store):
-        mends = list(_mends_of_archive(store))
-        for _, mend in () if dry_run else steps(store, "repairing", mends):
-            mend()
-        return Done((*(say for say, _ in mends), *_mend_cold(store, dry_run=dry_run)),
-                    dry_run=dry_run, warnings=tuple(memory.take_notices()))
-    if dry_run:
-        looked = FileStore(store.root, memory.config, cipher=store.cipher,
-                           clock=store.clock, is_read_only=True)
-        try:
-            looked.refresh()
-        except DamagedData:
-            return Done(("recover the records from mirror and backups", *(
-                say for say, _ in _mends(looked, None))), dry_run=True)
-        return Done((*(say for say, _ in _mends_of_loss(memory, looked, accept_loss)),
-                     *(say for say, _ in _mends(looked, list(looked.ids()))),
-                     *_mend_cold(looked, dry_run=True)), dry_run=True)
-    with store.transaction():
-        mends = [*_mends_of_loss(memory, store, accept_loss),
-                 *_mends(store, list(store.ids()))]
-        for _, mend in steps(store, "repairing", mends):
-            mend()
-    did = (*(say for say, _ in mends), *_mend_cold(store, dry_run=False))
-    told = [each for each in memory.take_notices() if "run `repair`" not in each]
-    return Done(did, warnings=tuple(told))
-
-
-def _mend_cold(store: FileStore, *, dry_run: bool) -> list[str]:
-    """Bring the index of cold storage to what its files hold; return what was or would be done."""
-    cold = ColdFiles(store)
-    said = [f"set the damaged {INDEX} aside"] if cold.damaged else []
-    if dry_run:
-        return said + [fault.repair for fault in cold.faults() if fault.mend]
-    if not (cold.damaged or cold.pending or cold.faults()):
-        return said
-    waiting = len(cold.pending)
-    with cold.locked(), store.transaction():
-        cold.write()                                   # what was pending is deleted by now
-        if waiting > len(cold.pending):
-            said.append(f"delete {core.pluralize(waiting - len(cold.pending), 'cold file')} that a "
-                        "killed command left")
-        for fault in [each for each in cold.faults() if each.mend]:
-            store.notices += fault.mend()
-            said.append(fault.repair)
-    return said
-
-
-def _mends_of_loss(memory: HermesLite, store: FileStore,
-                   accept: bool) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield how to bring back what a replaced index.json has lost, or how to do without it."""
-    if not store.loss:
-        return
-    if not accept:
-        cold = store.read("cold_index.json") or b""
-        scrubber = Scrubber(memory)
-        lost = [Memory.from_entry(scrubber.entry(each.entry())) for each in store.missing()
-                if each.id.encode() not in cold]
-        if lost:
-            yield (f"bring back {core.pluralize(len(lost), 'memory', 'memories')} that index.json "
-                   "has lost, from store/ and backups/", lambda: [store.put(each) for each in lost])
-    else:
-        left = [path for each in store.missing()
-                if (path := store.root / "store" / f"{each.id}.md").exists()]
-        if left:
-            yield (f"set {core.pluralize(len(left), 'Markdown file')} without a record aside in "
-                   "backups/", lambda: _set_aside(store.root, left))
-    yield (f"count the {len(store)} memories of index.json as all there are" if accept else
-           "count index.json as whole again", store.accept_loss)
-
-
-def _set_aside(root: Path, paths: Iterable[Path]) -> None:
-    core.make_folder(root / "backups")
-    for path in paths:
-        os.replace(path, root / "backups" / f"set_aside_{path.name}")
-
-
-def _mends_of_archive(store: FileStore) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield what there is to mend in an archive, and how."""
-    loose, left, faults = _loose(store.root), leftovers(store.root), store.faults()
-    if loose:
-        yield (f"close {len(loose)} files and folders to others",
-               lambda: [os.chmod(p, 0o700 if p.is_dir() else 0o600) for p in loose])
-    if left:
-        yield f"remove {len(left)} leftover temporary files", lambda: remove_files(left)
-    if faults:
-        yield "read the records of the damaged file into a new one", store.refresh
-        yield "make every index anew", lambda: store.checkpoint(rebuild=True)
-
-
-def _mends(store: FileStore, ids: list[str] | None) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield what there is to mend: a sentence, and the function that does it.
-
-    *ids* is None where the records cannot be read yet.
-    """
-    loose, left = _loose(store.root), leftovers(store.root)
-    if loose:
-        yield (f"close {len(loose)} files and folders to others",
-               lambda: [os.chmod(p, 0o700 if p.is_dir() else 0o600) for p in loose])
-    if left:
-        yield f"remove {len(left)} leftover temporary files", lambda: remove_files(left)
-    missing, returned = _mirror_gaps(store, ids or ())
-    if missing:
-        yield (f"write {len(missing)} missing Markdown files",
-               lambda: store.mirror.pending.update(dict.fromkeys(missing)))
-    if returned:
-        yield (f"remove {len(returned)} Markdown files of forgotten memories",
-               lambda: remove_files(returned))
-    yield "compact the journal and make every index anew", lambda: store.checkpoint(rebuild=True)
-    if ids is not None and store.strange_vectors():
-        yield "drop vectors without a memory", lambda: store.drop_vectors(store.strange_vectors())
-
-
 OPERATIONS = (
     Operation("doctor", "check the store and say what mends it", doctor, (), show, open=_bare),
-    Operation("repair", "mend what can be mended without loss", repair, (
-        Param("accept_loss", bool, "count a replaced index.json that holds less as right",
-              False),), show, writes=True, destructive=True),
 )

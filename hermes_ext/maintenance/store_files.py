@@ -1,10 +1,8 @@
-"""What the systems that work on a store's files share: its files, archives, keys, redaction.
+"""Files, archives, keys and redaction of a store, for the systems of maintenance.
 
-care, backups, hygiene and encryption import this module; it brings no command of its own. It
-knows the insides of a FileStore, as a workshop must, and what an archive offers for it; any other
-store is refused. Who changes files here holds the store's lock meanwhile.
-
-A file is held whole while it is rewritten, a tar.gz with all files in it.
+This module brings no command. It knows the insides of a FileStore and what an archive offers in
+their place; any other store is refused. A system that changes files holds the store's lock
+meanwhile. A file is held in memory while it is rewritten, a tar.gz with all files in it.
 """
 from __future__ import annotations
 
@@ -14,6 +12,7 @@ import hashlib
 import io
 import os
 import re
+import stat
 import tarfile
 import time
 import zlib
@@ -28,9 +27,9 @@ from hermes_lite import DamagedData, FileStore, HermesLite, Memory, Refused
 
 __all__ = ["DERIVED", "Done", "KEYS", "SEALED", "Scrubber", "change_files", "check_archive",
            "edit_cold", "edit_entries", "file_store", "files_of", "is_archive", "is_behind",
-           "is_cold", "is_records",
-           "keys_of", "leftovers", "maybe_json", "opens", "remove_files", "show", "steps",
-           "tombstones_of", "unsealed", "write_archive"]
+           "is_cold", "is_records", "keys_of", "leftovers", "loose_files", "maybe_json",
+           "mirror_gaps", "opens", "remove_files", "show", "steps", "tombstones_of", "unsealed",
+           "write_archive"]
 
 # (name, bytes, is inside an archive) -> new bytes, or None to drop the file
 Change = Callable[[str, bytes, bool], "bytes | None"]
@@ -173,6 +172,31 @@ def unsealed(store: FileStore, edit: Change) -> Change:
             return None if new is None else data
         return store.cipher.seal(new) if core.is_ciphertext(data) else new
     return change
+
+
+def loose_files(root: Path) -> list[Path]:
+    """Return files and folders that others may read; an empty file tells nothing."""
+    if os.name != "posix":
+        return []
+    loose = []
+    for path in [root, *sorted(root.rglob("*"))]:
+        if path == root / "config.yaml":           # a person's own, with no secret in it
+            continue
+        with contextlib.suppress(FileNotFoundError):           # another process removed it
+            status = path.lstat()
+            is_file = stat.S_ISREG(status.st_mode)
+            is_open = status.st_mode & 0o077 and not stat.S_ISLNK(status.st_mode)
+            if is_open and (status.st_size or not is_file):
+                loose.append(path)
+    return loose
+
+
+def mirror_gaps(store: FileStore, ids: Iterable[str]) -> tuple[list[str], list[Path]]:
+    """Return the ids without their Markdown file, and the files of forgotten memories."""
+    wanted, known = store.config["encryption"]["markdown"], set(store.ids())
+    missing = [i for i in ids if wanted and not store.mirror.path(i).exists()]
+    gone = [store.mirror.path(memory_id) for memory_id in sorted(store.tombstones.ids())]
+    return missing, [path for path in gone if path.exists() and path.stem not in known]
 
 
 # -- archives and records -----------------------------------------------------

@@ -30,7 +30,7 @@ from hermes_lite import (HermesLite, Memory, MissingPackage, NotFound, Refused, 
 from hermes_ext import prompt                                                     # noqa: E402
 from hermes_ext.archive import cold                                               # noqa: E402
 
-from hermes_ext.maintenance import backups, doctor, encryption, scrub             # noqa: E402
+from hermes_ext.maintenance import backups, doctor, encryption, forget, repair, scrub  # noqa: E402
 from hermes_ext.cold_files import unpack                                          # noqa: E402
 from hermes_ext.tests.base import HAS_CRYPTO, is_killed, setUpModule, word        # noqa: E402,F401
 
@@ -430,7 +430,7 @@ class TestCold(Case):
             name = str(Path(copy.file).relative_to(memory.root))
             cold.forget(memory, rows[1].id)
             self.assertIn(name, memory.store.holding(rows[1].id))
-            done = scrub.forget(memory, id=rows[1].id, purge=True)
+            done = forget.forget(memory, id=rows[1].id, purge=True)
             self.assertEqual((done.left, done.backups), ((), ()))
             self.assertIn(name, done.purged)
             pieces = [core.unzipped(data) for path in memory.root.rglob("*") if path.is_file()
@@ -447,7 +447,7 @@ class TestCold(Case):
             rows = self.fill(memory)
             cold.freeze(memory)
             with self.assertRaisesRegex(NotFound, "archive --forget"):
-                scrub.forget(memory, id=rows[1].id, purge=True)
+                forget.forget(memory, id=rows[1].id, purge=True)
             self.assertEqual(len(cold_texts(memory)), 2)
 
     def test_to_forget_a_cold_memory_names_the_backups_that_hold_it(self) -> None:
@@ -458,7 +458,7 @@ class TestCold(Case):
             done = cold.forget(memory, rows[1].id)
             name = f"backups/{Path(copy.file).name}"
             self.assertTrue([said for said in done.warnings if name in said and "--purge" in said])
-            purged = scrub.forget(memory, id=rows[1].id, purge=True)
+            purged = forget.forget(memory, id=rows[1].id, purge=True)
             self.assertIn(name, purged.purged)
             self.assertEqual(memory.store.holding(rows[1].id), [])
 
@@ -495,15 +495,15 @@ class TestCold(Case):
             path.write_bytes(gzip.compress(gzip.decompress(whole), mtime=7))       # parted
             self.assertEqual(cold_check(memory)[::2], ("fail", "repair"))
             self.assertEqual(len(cold.thaw(memory).left), 1)
-            self.assertTrue(doctor.repair(memory, dry_run=True).did)
-            doctor.repair(memory)
+            self.assertTrue(repair.repair(memory, dry_run=True).did)
+            repair.repair(memory)
             self.assertEqual(cold_check(memory)[0], "ok")
 
             path, = (memory.root / "cold").iterdir()
             (memory.root / cold.INDEX).write_bytes(b"{")                           # no index
             self.assertEqual(cold_check(memory)[0], "fail")
             self.assertEqual((memory.root / cold.INDEX).read_bytes(), b"{")
-            doctor.repair(memory)
+            repair.repair(memory)
             self.assertEqual((cold_check(memory)[0], len(cold.Cold(memory).memories)), ("ok", 2))
 
             path, = (memory.root / "cold").iterdir()
@@ -514,7 +514,7 @@ class TestCold(Case):
             path.unlink()
             self.assertIn("cannot be reached", cold_check(memory)[1])
             path.write_bytes(whole)
-            doctor.repair(memory)
+            repair.repair(memory)
             self.assertEqual(cold.thaw(memory).ids, (rows[0].id, rows[1].id))
 
     def test_files_of_another_root_are_taken_over_only_when_asked_and_once(self) -> None:

@@ -1,9 +1,17 @@
-"""Modules build on public names of the core, and the core knows the registry alone."""
+"""Modules build on public names, folders on nothing of their siblings, the core on the registry.
+
+    python3 -m unittest hermes_ext.tests.test_contract
+"""
 from __future__ import annotations
 
 import ast
 import importlib
+import os
+import re
+import shutil
+import subprocess
 import sys
+import tempfile
 import unittest
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +25,29 @@ import hermes_lite as core                                                      
 TESTS = HOME / "hermes_ext" / "tests"
 MODULES = [*sorted(path for path in (HOME / "hermes_ext").rglob("*.py")
                    if TESTS not in path.parents), HOME / "auto_sediment.py"]
+
+PACKAGE = HOME / "hermes_ext"
+FOLDERS = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py")
+                 if path.parent != TESTS)
+SHARED = ("cold_files", "scores")                  # no systems; every folder may import them
+
+
+def imported_modules(tree: ast.Module) -> Iterator[str]:
+    """Yield every module of hermes_ext that is imported, below hermes_ext: `archive.store`.
+
+    `from hermes_ext.archive import store` yields `archive.store`, and so does
+    `from hermes_ext.archive.store import FILE`, with the name FILE behind it.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            found = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in found:
+            if name.startswith("hermes_ext."):
+                yield name.removeprefix("hermes_ext.")
 
 
 def names_of_the_core(tree: ast.Module) -> Iterator[str]:
@@ -69,6 +100,103 @@ class PublicNames(unittest.TestCase):
                     owner = ast.unparse(node.value).split(".")[-1]
                     self.assertFalse(owner == "core" or owner in core.__all__,
                                      f"{path.name}:{node.lineno}: {ast.unparse(node)}")
+
+
+class Folders(unittest.TestCase):
+    def test_a_module_imports_its_own_folder_and_the_shared_modules_alone(self) -> None:
+        """What a system needs of another folder it reaches through the registry."""
+        for path in MODULES:
+            inside = path.relative_to(PACKAGE).parts if PACKAGE in path.parents else ()
+            own_folder = inside[0] if len(inside) == 2 else None
+            for name in imported_modules(ast.parse(path.read_text(encoding="utf-8"))):
+                top = name.partition(".")[0]
+                self.assertTrue(top in SHARED or top == own_folder, f"{path}: {name}")
+
+    def test_the_shared_modules_import_no_system(self) -> None:
+        for name in SHARED:
+            tree = ast.parse((PACKAGE / f"{name}.py").read_text(encoding="utf-8"))
+            self.assertEqual([*imported_modules(tree)], [], name)
+
+    def test_a_name_that_a_module_asks_the_registry_for_is_in_it(self) -> None:
+        for path in MODULES:
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_system"):
+                    self.assertIn(ast.literal_eval(node.args[0]), hermes_ext.CONTENTS, path.name)
+
+    def test_every_folder_is_named_in_the_project_file(self) -> None:
+        project = HOME / "pyproject.toml"
+        if not project.exists():
+            self.skipTest("needs the checkout")
+        named = re.search(r"^packages = \[(.*?)\]", project.read_text("utf-8"), re.M | re.S)[1]
+        self.assertEqual(re.findall(r'"(.+?)"', named),
+                         ["hermes_ext", *(f"hermes_ext.{folder}" for folder in FOLDERS)])
+
+
+class Deleted(unittest.TestCase):
+    """A copy of the tree without one part still does what needs no system."""
+
+    def copy_without(self, part: str) -> Path:
+        home = Path(tempfile.mkdtemp(prefix="without"))
+        self.addCleanup(shutil.rmtree, home, True)
+        shutil.copy(HOME / "hermes_lite.py", home)
+        shutil.copytree(PACKAGE, home / "hermes_ext",
+                        ignore=shutil.ignore_patterns("tests", "__pycache__"))
+        path = home / "hermes_ext" / part
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+        return home
+
+    def run_in(self, home: Path, *words: str) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [sys.executable, str(home / "hermes_lite.py"), "--root", str(home / "root"), *words],
+            capture_output=True, text=True, stdin=subprocess.DEVNULL,
+            env={"PATH": os.defpath, "HERMES_VECTOR_BACKEND": "local"})
+
+    def hold(self, part: str) -> None:
+        home = self.copy_without(part)
+        module = part.removesuffix(".py")
+        lost = {command for where, commands in hermes_ext.CONTENTS.values() for command in commands
+                if where == module or where.startswith(f"{module}.")}
+        kept = self.run_in(home, "remember", "The gateway listens on port 8080")
+        self.assertEqual((kept.returncode, kept.stderr), (0, ""))
+        found = self.run_in(home, "recall", "gateway")
+        self.assertEqual((found.returncode, found.stderr), (0, ""))
+        self.assertIn("port 8080", found.stdout)
+        listed = self.run_in(home, "list")
+        self.assertEqual((listed.returncode, listed.stderr), (0, ""))
+        self.assertIn("port 8080", listed.stdout)
+        if "doctor" not in lost:
+            checked = self.run_in(home, "doctor")
+            self.assertEqual((checked.returncode, checked.stderr), (0, ""), checked.stdout)
+        help_text = self.run_in(home, "--help").stdout
+        for command in sorted(lost):
+            self.assertNotRegex(help_text, rf"(?m)^    {command} ")
+            refused = self.run_in(home, command)
+            self.assertEqual(refused.returncode, 2, refused.stderr)
+            self.assertIn(f"there is no command '{command}'", refused.stderr)
+
+    def test_any_folder_can_be_deleted(self) -> None:
+        self.assertGreaterEqual(len(FOLDERS), 4)
+        for folder in FOLDERS:
+            with self.subTest(folder):
+                self.hold(folder)
+
+    def test_a_flat_module_can_be_deleted(self) -> None:
+        """Two of them in a run: those with a role that the core knows."""
+        for module in ("vault.py", "embedders.py"):
+            with self.subTest(module):
+                self.hold(module)
+
+    def test_cold_storage_that_cannot_be_used_is_mentioned(self) -> None:
+        home = self.copy_without("archive")
+        (home / "root").mkdir()
+        (home / "root" / "cold_index.json").write_text(
+            '{"version": 1, "place": "cold", "files": {}, "memories": {}}')
+        kept = self.run_in(home, "remember", "The gateway listens on port 8080")
+        self.assertEqual(kept.returncode, 0, kept.stderr)
+        self.assertIn("the system cold is not installed", kept.stderr)
 
 
 class Registry(unittest.TestCase):

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import hermes_lite as core
 from hermes_ext.archive import cold
-from hermes_ext.maintenance import backups, doctor, migrate, scrub
+from hermes_ext.maintenance import backups, doctor, migrate, repair, scrub
 from hermes_ext.tests.base import Case, HAS_CRYPTO, HAS_YAML, HOME, NOW, a_secret
 from hermes_lite import HermesLite, Refused
 
@@ -102,7 +102,7 @@ class Doctor(Case):
 
     def test_the_table_of_contents_agrees_with_the_operations(self) -> None:
         from hermes_ext import CONTENTS
-        for name in ("doctor", "backups", "scrub", "encryption"):
+        for name in ("doctor", "repair", "backups", "scrub", "encryption"):
             made = core.import_system(name).OPERATIONS
             self.assertEqual(CONTENTS[name][1], {o.name: o.help for o in made})
 
@@ -260,5 +260,5 @@ class Repair(Case):
         memory = self.filled()
         mine = self.root / f".index.json.{os.getppid()}.0123abcd.tmp"
         mine.write_bytes(b"x")
-        doctor.repair(memory)
+        repair.repair(memory)
         self.assertTrue(mine.exists())

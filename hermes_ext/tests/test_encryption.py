@@ -10,7 +10,7 @@ from unittest import mock
 
 import hermes_lite as core
 from hermes_ext.archive import cold
-from hermes_ext.maintenance import backups, doctor, encryption, scrub, store_files
+from hermes_ext.maintenance import backups, doctor, encryption, forget, scrub, store_files
 from hermes_ext.tests.base import Case, HAS_CRYPTO, NOW, a_secret, word
 from hermes_lite import ConfigError, HermesLite, Refused, StorageError, UsageError
 
@@ -89,7 +89,7 @@ class Encrypt(Case):
             encryption.encrypt(memory, "on")
             memory.close()
             memory = self.open()
-            scrub.forget(memory, id=second, reason=f"{marker} asked again")
+            forget.forget(memory, id=second, reason=f"{marker} asked again")
             self.now += timedelta(days=1)
             memory.remember("the light is green")
             backups.backup(memory)
@@ -394,7 +394,7 @@ class Encrypt(Case):
         self.assertTrue(scrub.scrub(memory).changed)
         self.assertTrue(core.is_ciphertext((self.root / ".state_job.json").read_bytes()))
         self.assertEqual(memory.state("job"), {"last": "password: [已脱敏:password]"})
-        chosen = scrub.forget(memory, query=marker, purge=True, yes=True)
+        chosen = forget.forget(memory, query=marker, purge=True, yes=True)
         self.assertEqual((len(chosen.ids), chosen.backups, chosen.left), (1, (), ()))
         self.assertEqual(memory.store.holding(chosen.ids[0]), [])
         self.assertTrue(all(core.is_ciphertext(p.read_bytes())

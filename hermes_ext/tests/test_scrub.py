@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import hermes_lite as core
-from hermes_ext.maintenance import backups, doctor, scrub, store_files
+from hermes_ext.maintenance import backups, forget, repair, scrub, store_files
 from hermes_ext.tests.base import Case, HOME, NOW, a_secret, word
 from hermes_lite import ConfigError, HermesLite, NotFound, Refused, UsageError
 
@@ -175,7 +175,7 @@ class Forget(Case):
                       "until": {"until": f"{self.now:%Y-%m-%d}", "query": "lighthouse"}}[how]
             if how == "since":
                 choice["since"] = NOW.isoformat()
-            taken = scrub.forget(memory, **choice, purge=True, yes=True)
+            taken = forget.forget(memory, **choice, purge=True, yes=True)
             self.assertEqual(taken.ids, (memory_id,), how)
             self.assertEqual(taken.backups + taken.left, (), how)
             self.assert_gone(memory, marker)
@@ -190,21 +190,21 @@ class Forget(Case):
         self.now += timedelta(days=30)
         memory.prune()
         self.assertTrue(self.grep(marker))
-        scrub.forget(memory, id=memory_id, purge=True)
+        forget.forget(memory, id=memory_id, purge=True)
         self.assert_gone(memory, marker)
 
     def test_a_note_that_links_to_it_stays_as_it_is(self) -> None:
         memory, marker, memory_id = self.spread()
         note = self.root / "store" / "mine.md"
         note.write_text(f"see [[{memory_id}]]\n")
-        scrub.forget(memory, id=memory_id, purge=True)
+        forget.forget(memory, id=memory_id, purge=True)
         self.assertEqual(note.read_text(), f"see [[{memory_id}]]\n")
         self.assert_gone(memory, marker)
 
     def test_a_copy_that_cannot_be_rewritten_is_named(self) -> None:
         memory, marker, memory_id = self.spread()
         (self.root / "copy.sqlite").write_bytes(f"\0{memory_id} {marker}".encode())
-        taken = scrub.forget(memory, id=memory_id, purge=True)
+        taken = forget.forget(memory, id=memory_id, purge=True)
         self.assertEqual(taken.left, ("copy.sqlite",))
         self.assertEqual(self.grep(marker), ["copy.sqlite"])
 
@@ -226,9 +226,9 @@ class Forget(Case):
                           {"until": "soon", "yes": True}, {"since": "soon", "yes": True},
                           {"room": "nowhere", "yes": True}):
             with self.assertRaises(UsageError, msg=str(arguments)):
-                scrub.forget(memory, **arguments)
+                forget.forget(memory, **arguments)
         with self.assertRaises(NotFound):
-            scrub.forget(memory, id="mem_of_nobody", purge=True)
+            forget.forget(memory, id="mem_of_nobody", purge=True)
         self.assertEqual(len(memory.list()), 2)
 
     def test_a_blank_selector_is_refused_beside_any_other(self) -> None:
@@ -238,10 +238,10 @@ class Forget(Case):
                 value = [blank] if name == "tags" else blank
                 for other in ({}, {"query": "harbour"}):
                     with self.assertRaises(UsageError, msg=(name, other)):
-                        scrub.forget(memory, **{**other, name: value}, yes=True)
+                        forget.forget(memory, **{**other, name: value}, yes=True)
         for tags in ((), [], ["ferry", ""], iter(())):
             with self.assertRaises(UsageError):
-                scrub.forget(memory, query="ferry", tags=tags, yes=True)
+                forget.forget(memory, query="ferry", tags=tags, yes=True)
         for words in (["--agent", ""], ["--agent", " "], ["--tags", ""], ["--tags", "a", " "],
                       ["--source", ""], ["", "--agent", "x"], ["--query", "ferry", "--room", ""]):
             code, out, err = self.cli("forget", *words, "--yes")
@@ -268,12 +268,12 @@ class Forget(Case):
         memory = self.filled()
         with memory.store.transaction():
             memory.store.put(core.replace(memory.list()[0], created_at="yesterday"))
-        self.assertEqual(len(scrub.forget(memory, until="2099-01-01").ids), 1)
+        self.assertEqual(len(forget.forget(memory, until="2099-01-01").ids), 1)
 
     def test_the_reason_is_kept_and_redacted(self) -> None:
         memory, key = self.filled(), a_secret()
         each = memory.list()[0]
-        scrub.forget(memory, id=each.id, reason=f"moved out, password: {key}")
+        forget.forget(memory, id=each.id, reason=f"moved out, password: {key}")
         self.assertEqual(self.grep(key), [])
         with self.assertRaisesRegex(Refused, "moved out"):
             memory.remember(each.content, deliberate=False)
@@ -315,7 +315,7 @@ class Forget(Case):
             fresh.close()
 
         scrub.reindex(memory)
-        doctor.repair(memory)
+        repair.repair(memory)
         is_away()
         with self.assertRaises(Refused):
             memory.remember(text, deliberate=False)
@@ -327,7 +327,7 @@ class Forget(Case):
         path = self.root / "store" / f"{memory_id}.md"
         path.write_bytes(markdown)
         is_away()
-        doctor.repair(memory)
+        repair.repair(memory)
         self.assertFalse(path.exists())
         path.write_bytes(markdown)
         (self.root / "index.json").unlink()           # recovery reads the mirror
@@ -365,7 +365,7 @@ class Forget(Case):
         memory.store.has_pending_purge = memory.store.journal.end = 0      # this process is dead
         self.assertIn("index.json", self.grep(marker))
         fresh = self.open()
-        scrub.forget(fresh, id=memory_id, purge=True)
+        forget.forget(fresh, id=memory_id, purge=True)
         self.assert_gone(fresh, marker)
 
     def test_a_large_store_leaves_nothing_in_journal_or_parts(self) -> None:
@@ -378,7 +378,7 @@ class Forget(Case):
         self.assertGreater((self.root / "index.json").stat().st_size, 262_144)
         memory = self.open()
         memory.remember("one more, for the journal")
-        scrub.forget(memory, id=memory_id, purge=True)
+        forget.forget(memory, id=memory_id, purge=True)
         self.assert_gone(memory, marker)
 
     def test_no_trace_of_a_removed_text_stays_in_the_index(self) -> None:
