@@ -1,4 +1,4 @@
-"""Exchange: take memories out, to read, keep or move, and bring them in again.
+"""Import and export: write memories to a file to read, keep or move them; read them in again.
 
     hermes_lite.py export notes.jsonl --room decisions
     hermes_lite.py export notes.zip --format markdown

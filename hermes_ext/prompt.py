@@ -1,4 +1,4 @@
-"""Weave: the memories that answer a question, as one block for the prompt of an agent.
+"""Prompt: lay the memories that answer a question out as one block for an agent.
 
     hermes_lite.py context "how is the server?"
     hermes_lite.py context 张三的合同号 --budget 800

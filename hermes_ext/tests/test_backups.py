@@ -196,7 +196,7 @@ class Restore(Case):
         backups.restore(memory, self.root / pruned.archive)
         memory.close()
         path = self.root / "index.json"
-        path.write_bytes(path.read_bytes() + b"\n")   # so that it is read with care
+        path.write_bytes(path.read_bytes() + b"\n")   # now it is checked entry by entry
         self.assertEqual(len(self.open().list()), 2)
 
     def test_unsafe_names_links_and_foreign_archives_change_nothing(self) -> None:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -18,6 +19,7 @@ case "$*" in
     *"$BROKEN"*) echo "the last words of $*"; exit 3 ;;
     *) echo "the last words of $*" ;;
 esac
+case "$*" in *discover*) echo "$SUITE" ;; esac
 """
 
 
@@ -25,7 +27,8 @@ esac
                      "needs bash and the checkout")
 class TestRun(unittest.TestCase):
 
-    def run_script(self, broken: str) -> subprocess.CompletedProcess:
+    def run_script(self, broken: str, *, suite: str = "OK") -> subprocess.CompletedProcess:
+        """Run the script; *broken* is in the command that fails, *suite* ends the full run."""
         folder = Path(tempfile.mkdtemp(prefix="ci"))
         self.addCleanup(shutil.rmtree, folder)
         (folder / ".ci").mkdir()
@@ -37,7 +40,7 @@ class TestRun(unittest.TestCase):
             (stubs / name).write_text(STUB)
             (stubs / name).chmod(0o755)
         environ = {**os.environ, "PATH": f"{stubs}{os.pathsep}{os.environ['PATH']}",
-                   "BROKEN": broken}
+                   "BROKEN": broken, "SUITE": suite}
         return subprocess.run(["bash", str(folder / ".ci/run")], env=environ,
                               capture_output=True, text=True)
 
@@ -54,6 +57,16 @@ class TestRun(unittest.TestCase):
     def test_without_a_failure_the_exit_code_is_0(self) -> None:
         done = self.run_script(broken="nothing like this")
         self.assertEqual((done.returncode, done.stdout.count("== FAILED:")), (0, 0), done.stdout)
+
+    def test_more_skipped_tests_than_the_committed_number_fail(self) -> None:
+        allowed = int(re.search(r"(?m)^most_skips=(\d+)$", (HOME / ".ci/run").read_text())[1])
+        for suite, failed in ((f"OK (skipped={allowed})", 0),
+                              (f"OK (skipped={allowed + 1})", 1),
+                              (f"FAILED (failures=2, skipped={allowed + 1}, expected failures=1)", 1)):
+            done = self.run_script(broken="nothing like this", suite=suite)
+            self.assertEqual(done.stdout.count("== FAILED:"), failed, suite)
+            self.assertEqual(done.returncode, failed, suite)
+            self.assertIn(f", {allowed} may be", done.stdout)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Exchange: what goes out comes in again, and nothing else does."""
+"""Import and export: every exported memory comes in again, and nothing else does."""
 import csv
 import io
 import json

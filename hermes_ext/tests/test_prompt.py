@@ -1,4 +1,4 @@
-"""Weave: the block holds what answers, says where it is from, and nothing gets out of it."""
+"""The prompt block holds the memories that answer, names their origin, and contains them."""
 import contextlib
 import importlib.util
 import io
