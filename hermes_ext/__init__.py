@@ -55,7 +55,8 @@ CONTENTS: dict[str, tuple[str, dict[str, str]]] = {
     "repair": ("maintenance.repair", {
         "repair": "mend what can be mended without loss"}),
     "backups": ("maintenance.backups", {
-        "backup": "write everything needed into one file",
+        "backup": "write everything needed into one file"}),
+    "restore": ("maintenance.restore", {
         "restore": "bring the records of a backup back"}),
     "scrub": ("maintenance.scrub", {
         "scrub": "apply today's redaction to all that is stored",

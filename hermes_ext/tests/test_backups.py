@@ -14,7 +14,7 @@ from unittest import mock
 
 import hermes_lite as core
 from hermes_ext.archive import cold
-from hermes_ext.maintenance import backups
+from hermes_ext.maintenance import backups, restore
 from hermes_ext.archive.store import ArchiveStore
 from hermes_ext.tests.base import HAS_YAML, Case, a_secret
 from hermes_lite import (ConfigError, DamagedData, HermesLite, NotFound, Refused, StorageError,
@@ -76,11 +76,11 @@ class Restore(Case):
         made = backups.backup(memory)
         for name in (taken.archive, made.file):
             inside = Path(self.root, name).relative_to(self.root)
-            self.assertEqual(backups.restore(memory, str(inside), dry_run=True).added,
+            self.assertEqual(restore.restore(memory, str(inside), dry_run=True).added,
                              2 if name == taken.archive else 0)
         self.assertEqual(backups.verify(memory, inside).problems, ())
         with self.assertRaisesRegex(NotFound, "backups lie in"):
-            backups.restore(memory, "backups/no-such.json")
+            restore.restore(memory, "backups/no-such.json")
 
     def test_what_a_content_filter_blocks_does_not_come_back(self) -> None:
         memory = self.filled()
@@ -90,7 +90,7 @@ class Restore(Case):
         (self.root / "config.yaml").write_text(json.dumps({"content_filters": [
             {"regex": "olga", "action": "block"}]}))
         memory = self.open()
-        backups.restore(memory, copy.file, with_forgotten=True)
+        restore.restore(memory, copy.file, with_forgotten=True)
         self.assertEqual([m.content for m in memory.list()], ["the ferry leaves at nine"])
         self.assertIn("blocked by a content filter", " ".join(memory.take_notices()))
 
@@ -115,14 +115,14 @@ class Restore(Case):
         ids = {m.id for m in memory.list()}
         memory.verify(min(ids))
         later = memory.remember("a note made after the backup").id
-        plan = backups.restore(memory, copy.file, dry_run=True)
+        plan = restore.restore(memory, copy.file, dry_run=True)
         self.assertEqual((plan.added, plan.changed, plan.removed, plan.before), (0, 1, 1, None))
-        done = backups.restore(memory, copy.file)
+        done = restore.restore(memory, copy.file)
         self.assertEqual({m.id for m in memory.list()}, ids)
         self.assertFalse(memory.get(min(ids)).execution_verified)
         self.assertFalse((self.root / "store" / f"{later}.md").exists())
         self.assertEqual(memory.recall("harbour")[0].content, "the harbour master is Olga")
-        back = backups.restore(memory, self.root / done.before)
+        back = restore.restore(memory, self.root / done.before)
         self.assertEqual((back.added, back.changed), (1, 1))
         self.assertEqual(memory.get(later).content, "a note made after the backup")
 
@@ -130,10 +130,10 @@ class Restore(Case):
         memory = self.filled()
         copy = backups.backup(memory, self.home / "b.tar.gz")
         memory.remember("a note made after the backup")
-        backups.restore(memory, copy.file)
+        restore.restore(memory, copy.file)
         memory.close()
         before = self.prints()
-        again = backups.restore(memory, copy.file)
+        again = restore.restore(memory, copy.file)
         self.assertEqual((again.added, again.changed, again.removed, again.same), (0, 0, 0, 2))
         memory.close()
         self.assertEqual(self.prints(), before)
@@ -146,7 +146,7 @@ class Restore(Case):
         copy = backups.backup(memory, self.home / "b.tar.gz")
         self.root = self.home / "other"
         fresh = self.open()
-        backups.restore(fresh, copy.file)
+        restore.restore(fresh, copy.file)
         self.assertEqual(len(fresh.list()), 1)
         self.assertEqual((self.root / "rooms/events.md").read_bytes(), b"# my own words\n")
         with self.assertRaises(Refused):
@@ -160,20 +160,20 @@ class Restore(Case):
         kept, gone = (memory.remember("the port is 5433", agent=name).id for name in ("anna", "bot"))
         memory.forget(gone)
         copy = backups.backup(memory, self.home / "b.tar.gz")
-        plan = backups.restore(memory, copy.file, dry_run=True)
+        plan = restore.restore(memory, copy.file, dry_run=True)
         self.assertEqual((plan.removed, plan.same, plan.forgotten), (0, 2, 0))
         with memory.store.transaction():               # lost, not forgotten
             memory.store.remove(kept, why=None)
-        self.assertEqual(backups.restore(memory, copy.file).added, 1)
+        self.assertEqual(restore.restore(memory, copy.file).added, 1)
         self.assertEqual(memory.get(kept).agent, "anna")
         memory.forget(kept)
-        self.assertEqual(backups.restore(memory, copy.file).forgotten, 1)
+        self.assertEqual(restore.restore(memory, copy.file).forgotten, 1)
         with self.assertRaises(NotFound):
             memory.get(kept)
 
     def test_a_folder_is_no_damaged_backup(self) -> None:
         with self.assertRaisesRegex(StorageError, "cannot read .*: Is a directory$"):
-            backups.restore(self.filled(), self.home)
+            restore.restore(self.filled(), self.home)
 
     def test_daily_backups_and_archives_of_prune_are_accepted(self) -> None:
         memory = self.filled()
@@ -183,17 +183,17 @@ class Restore(Case):
         self.now += timedelta(days=30)
         pruned = memory.prune()
         self.assertEqual(len(pruned.expired), 3)
-        done = backups.restore(memory, self.root / pruned.archive)
+        done = restore.restore(memory, self.root / pruned.archive)
         self.assertEqual((done.added, done.removed, done.forgotten), (3, 0, 0))
         memory.remember("one more, so that something is there to take away")
-        self.assertEqual(backups.restore(memory, daily).removed, 4 - len(json.loads(
+        self.assertEqual(restore.restore(memory, daily).removed, 4 - len(json.loads(
             daily.read_bytes())))
 
     def test_what_was_pruned_and_restored_stays_after_the_next_start(self) -> None:
         memory = self.filled()
         self.now += timedelta(days=30)
         pruned = memory.prune()
-        backups.restore(memory, self.root / pruned.archive)
+        restore.restore(memory, self.root / pruned.archive)
         memory.close()
         path = self.root / "index.json"
         path.write_bytes(path.read_bytes() + b"\n")   # now it is checked entry by entry
@@ -206,19 +206,19 @@ class Restore(Case):
         for name in ("../outside", "/tmp/outside", "a/../../outside", "a\\..\\outside", "C:x",
                      "./x", "store/../../outside"):
             with self.assertRaises(Refused, msg=name):
-                backups.restore(memory, self.archive({"index.json": b"[]", name: b"x"}))
+                restore.restore(memory, self.archive({"index.json": b"[]", name: b"x"}))
         for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE):
             with self.assertRaises(DamagedData):
-                backups.restore(memory, self.archive({"index.json": b"[]", "rooms/x": b""},
+                restore.restore(memory, self.archive({"index.json": b"[]", "rooms/x": b""},
                                                   kind=kind))
         with self.assertRaises(DamagedData):
-            backups.restore(memory, self.archive({"store/x.md": b"x"}))
+            restore.restore(memory, self.archive({"store/x.md": b"x"}))
         for content in (b"", b"hello", b"[1, 2", b'{"a": 1}', b"[" * 100_000):
             (self.home / "odd").write_bytes(content)
             with self.assertRaises(DamagedData, msg=content[:9]):
-                backups.restore(memory, self.home / "odd")
+                restore.restore(memory, self.home / "odd")
         with self.assertRaises(NotFound):
-            backups.restore(memory, self.home / "nowhere")
+            restore.restore(memory, self.home / "nowhere")
         memory.close()
         self.assertEqual(self.prints(), before)
         self.assertFalse(target.exists())
@@ -242,19 +242,19 @@ class Restore(Case):
                     archive.addfile(member, io.BytesIO(data))
             self.assertTrue(backups.verify(memory, path).problems, list(files))
             with self.assertRaises(DamagedData):
-                backups.restore(memory, path)
+                restore.restore(memory, path)
 
     def test_odd_tombstones_in_an_archive_are_damage(self) -> None:
         memory = self.filled()
         for tombstones in (b"[]", b"{", b'{"key": "a", "tombstones": {"x": 1}}', b'{"tombstones": {}}'):
             with self.assertRaises(DamagedData, msg=tombstones):
-                backups.restore(memory, self.archive({"index.json": b"[]",
+                restore.restore(memory, self.archive({"index.json": b"[]",
                                                       "tombstones.json": tombstones}))
         self.assertEqual(len(memory.list()), 2)
 
     def test_keys_in_an_archive_are_not_put_back(self) -> None:
         memory = self.filled()
-        backups.restore(memory, self.archive({"index.json": b"[]", ".env": b"A=b",
+        restore.restore(memory, self.archive({"index.json": b"[]", ".env": b"A=b",
                                            ".master_key": b"x", "rooms/new.md": b"# new"}))
         self.assertTrue((self.root / "rooms/new.md").exists())
         self.assertFalse((self.root / ".env").exists() or (self.root / ".master_key").exists())
@@ -274,8 +274,8 @@ class Restore(Case):
         usual = ["rooms/new.md", "store/mine.md", "logs/audit.log", ".state_sediment.json",
                  "backups/prune_20260101_000000.json"]
         archive = self.archive({"index.json": b"[]", **{name: b"{}" for name in odd + usual}})
-        plan = backups.restore(memory, archive, dry_run=True)
-        done = backups.restore(memory, archive)
+        plan = restore.restore(memory, archive, dry_run=True)
+        done = restore.restore(memory, archive)
         self.assertEqual((sorted(done.unknown), sorted(done.files)), (sorted(odd), sorted(usual)))
         self.assertEqual(plan.unknown, done.unknown)
         for name in odd:
@@ -294,7 +294,7 @@ class Restore(Case):
         self.assertEqual(self.cli("remember", "the ferry leaves at ten")[0], 0)
         self.assertFalse((self.home / "marker").exists() or Path("marker").exists())
 
-        done = backups.restore(memory, archive)
+        done = restore.restore(memory, archive)
         said = "\n".join(done.lines())
         for line in self.EVIL.decode().splitlines():
             self.assertIn(f"+{line}", said)
@@ -302,16 +302,16 @@ class Restore(Case):
         self.assertIn("(b) sends memories to: https://evil.example/hook", said)
         self.assertIn("(c) writes memories into: /tmp/out.md", said)
         self.assertEqual(done.removed, 1)
-        self.assertIsNone(backups.restore(memory, archive).before)
+        self.assertIsNone(restore.restore(memory, archive).before)
 
         with self.assertRaisesRegex(Refused, "touch marker.*--with-commands"):
-            backups.restore(memory, archive, with_config=True)
+            restore.restore(memory, archive, with_config=True)
         code, _, error = self.cli("restore", str(archive), "--yes", "--with-config")
         self.assertEqual((code, "touch marker" in error), (Refused.exit_code, True))
         self.assertFalse((self.root / "config.yaml").exists())
-        backups.restore(memory, archive, with_config=True, with_commands=True)
+        restore.restore(memory, archive, with_config=True, with_commands=True)
         self.assertEqual((self.root / "config.yaml").read_bytes(), self.EVIL)
-        again = backups.restore(memory, archive)
+        again = restore.restore(memory, archive)
         self.assertEqual((again.config, again.before), ((), None))
 
     @unittest.skipUnless(HAS_YAML, "PyYAML")
@@ -319,14 +319,14 @@ class Restore(Case):
         memory = self.filled()
         mine = b"retrieval: {default_top_k: 8}\n"
         archive = self.archive({"index.json": b"[]", "config.yaml": mine})
-        backups.restore(memory, archive, with_config=True)
+        restore.restore(memory, archive, with_config=True)
         self.assertEqual((self.root / "config.yaml").read_bytes(), mine)
         for broken in (b"retrieval: {default_topk: 8}\n", b"a: [", b"security: {redact_patterns: ['(']}\n",
                        b"[" * 100_000):
             archive = self.archive({"index.json": b"[]", "config.yaml": broken})
             with self.assertRaises((ConfigError, Refused, UsageError)):
-                backups.restore(memory, archive, with_config=True)
-            backups.restore(memory, archive)
+                restore.restore(memory, archive, with_config=True)
+            restore.restore(memory, archive)
             self.assertEqual((self.root / "config.yaml").read_bytes(), mine)
 
     @unittest.skipUnless(HAS_YAML, "PyYAML")
@@ -335,8 +335,8 @@ class Restore(Case):
         archive = self.archive({"index.json": b"[]", "config.yaml": config,
                                 "deadlines.md": b"- mine\n", "AGENTS.md": b"- do evil\n"})
         memory = self.filled()
-        self.assertEqual(backups.restore(memory, archive).unknown, ("deadlines.md", "AGENTS.md"))
-        done = backups.restore(memory, archive, with_config=True, with_commands=True)
+        self.assertEqual(restore.restore(memory, archive).unknown, ("deadlines.md", "AGENTS.md"))
+        done = restore.restore(memory, archive, with_config=True, with_commands=True)
         self.assertEqual((done.files, done.unknown), (("deadlines.md",), ("AGENTS.md",)))
         self.assertEqual((self.root / "deadlines.md").read_bytes(), b"- mine\n")
 
@@ -349,7 +349,7 @@ class Restore(Case):
                  "files": {victim.name: {"place": str(outside), "sha256": ""}},
                  "pending": {victim.name: str(outside)}}
         archive = self.archive({"index.json": b"[]", "cold_index.json": json.dumps(index).encode()})
-        done = backups.restore(memory, archive)
+        done = restore.restore(memory, archive)
         self.assertEqual(done.elsewhere, (str(outside),))
         self.assertFalse((self.root / "cold_index.json").exists())
         self.assertEqual(cold.ColdFiles(memory.store).place, "cold")
@@ -365,7 +365,7 @@ class Restore(Case):
         for cut in (10, len(data) // 2, len(data) - 9):
             path.write_bytes(data[:cut])
             with self.assertRaises(DamagedData):
-                backups.restore(memory, path)
+                restore.restore(memory, path)
         memory.close()
         self.assertEqual(self.prints(), before)
 
@@ -376,7 +376,7 @@ class Restore(Case):
         entries[0]["meta"] = {"login": {"password": key}}
         old = self.home / "auto_index.json.20200101.bak"
         old.write_text(json.dumps(entries))
-        self.assertEqual(backups.restore(memory, old).changed, 1)
+        self.assertEqual(restore.restore(memory, old).changed, 1)
         memory.close()
         self.assertEqual(self.grep(key), [])
 
@@ -385,7 +385,7 @@ class Restore(Case):
         entries = [m.entry() for m in memory.list()] + [{"id": "../x", "content": 1}, 7]
         old = self.home / "old.json"
         old.write_text(json.dumps(entries))
-        done = backups.restore(memory, old)
+        done = restore.restore(memory, old)
         self.assertEqual((done.same, done.damaged), (2, 2))
 
     def test_a_crash_before_the_end_leaves_the_old_state(self) -> None:
@@ -394,7 +394,7 @@ class Restore(Case):
         memory.remember("a later note")
         memory.store._commit = lambda: (_ for _ in ()).throw(KeyboardInterrupt)
         with self.assertRaises(KeyboardInterrupt):
-            backups.restore(memory, copy.file)
+            restore.restore(memory, copy.file)
         del memory.store._commit
         self.assertEqual(len(self.open().list()), 3)
 
@@ -407,7 +407,7 @@ class Restore(Case):
         def cut(path: Path, data: bytes, **more: object) -> None:
             write(path, data[:len(data) // 2] if "before_restore" in str(path) else data, **more)
         with mock.patch.object(core, "write_atomic", cut), self.assertRaises(DamagedData):
-            backups.restore(memory, copy.file)
+            restore.restore(memory, copy.file)
         self.assertEqual(len(self.open().list()), 3)
 
 
@@ -434,7 +434,7 @@ class OfAnArchive(Case):
         self.assertEqual(stat.S_IMODE(os.stat(copy.file).st_mode), 0o600)
         self.assertEqual([*self.home.glob("copy.db?*")], [])
         memory.remember("a later note")
-        self.assertEqual(backups.restore(memory, copy.file).removed, 1)
+        self.assertEqual(restore.restore(memory, copy.file).removed, 1)
         self.assertEqual([m.content for m in memory.list()], [m.content for m in before])
         (self.home / "moved").mkdir()
         os.replace(copy.file, self.home / "moved" / "memory_archive.db")
@@ -450,7 +450,7 @@ class OfAnArchive(Case):
             copy.write_bytes(bad)
             self.assertEqual(backups.verify(memory, copy).exit_code, DamagedData.exit_code)
             with self.assertRaises(DamagedData):
-                backups.restore(memory, copy)
+                restore.restore(memory, copy)
         self.assertEqual(len(memory.list()), 2)
         with self.assertRaises(UsageError):
             files = HermesLite(self.home / "files", config=core.Config({}, environ={}))

@@ -30,7 +30,8 @@ from hermes_lite import (HermesLite, Memory, MissingPackage, NotFound, Refused, 
 from hermes_ext import prompt                                                     # noqa: E402
 from hermes_ext.archive import cold                                               # noqa: E402
 
-from hermes_ext.maintenance import backups, doctor, encryption, forget, repair, scrub  # noqa: E402
+from hermes_ext.maintenance import (backups, doctor, encryption, forget,  # noqa: E402
+                                    repair, restore, scrub)
 from hermes_ext.cold_files import unpack                                          # noqa: E402
 from hermes_ext.tests.base import HAS_CRYPTO, is_killed, setUpModule, word        # noqa: E402,F401
 
@@ -380,14 +381,14 @@ class TestCold(Case):
                 if environ and not other:
                     (target.root / ".key_check.old").unlink()
                 target = HermesLite(target.root, config=target.config, clock=lambda: self.now)
-                plan = backups.restore(target, copy.file, dry_run=True)
-                done = backups.restore(target, copy.file)
+                plan = restore.restore(target, copy.file, dry_run=True)
+                done = restore.restore(target, copy.file)
                 self.assertEqual((plan.added, plan.cold, done.added, done.cold), (3, 2, 3, 2))
                 self.assertEqual((target.get(rows[2].id), len(target.store)), (rows[2], 3))
                 path, = (target.root / "cold").iterdir()
                 self.assertEqual(core.is_ciphertext(path.read_bytes()), bool(other))
                 self.assertEqual(cold_check(target)[0], "ok")
-                again = backups.restore(target, copy.file)
+                again = restore.restore(target, copy.file)
                 self.assertEqual((again.added, again.changed, again.cold, again.before),
                                  (0, 0, 0, None))
                 self.assertEqual(cold.thaw(target).ids, (rows[0].id, rows[1].id))
@@ -401,7 +402,7 @@ class TestCold(Case):
             cold.freeze(memory)
             copy = backups.backup(memory, self.folder / f"{word()}.tar.gz")
             cold.thaw(memory, rows[0].id)
-            done = backups.restore(memory, copy.file)
+            done = restore.restore(memory, copy.file)
             self.assertEqual((done.removed, done.cold, len(memory.store)), (1, 1, 3))
             self.assertEqual(sorted(cold.thaw(memory).ids), sorted([rows[0].id, rows[1].id]))
             self.assertEqual([memory.get(row.id) for row in rows], rows)
@@ -414,11 +415,11 @@ class TestCold(Case):
             cold.forget(memory, rows[1].id)
             cold.thaw(memory)
             memory.forget(rows[0].id)
-            done = backups.restore(memory, copy.file)
+            done = restore.restore(memory, copy.file)
             self.assertEqual((done.cold, done.forgotten, done.files), (0, 2, ()))
             self.assertEqual(cold_texts(memory), [])
             self.assertEqual(cold_check(memory)[0], "ok")
-            done = backups.restore(memory, copy.file, with_forgotten=True)
+            done = restore.restore(memory, copy.file, with_forgotten=True)
             self.assertEqual(done.cold, 2)
             self.assertEqual(cold.thaw(memory).ids, (rows[0].id, rows[1].id))
 
@@ -438,7 +439,7 @@ class TestCold(Case):
                       for _, data in core.read_files(path)]
             self.assertFalse([piece for piece in pieces if b"delivered late" in piece])
             self.assertEqual(backups.verify(memory, copy.file).problems, ())
-            done = backups.restore(memory, copy.file, with_forgotten=True)
+            done = restore.restore(memory, copy.file, with_forgotten=True)
             self.assertEqual(cold_texts(memory), [rows[0].content])
             self.assertEqual(cold.thaw(memory).ids, (rows[0].id,))
 
@@ -527,7 +528,7 @@ class TestCold(Case):
             memory = HermesLite(self.folder / word(), config=core.Config(
                 {"storage": {"backend": backend}}, environ={"HERMES_VECTOR_BACKEND": "local"}))
             self.addCleanup(memory.close)
-            done = backups.restore(memory, copy.file)
+            done = restore.restore(memory, copy.file)
             self.assertEqual(done.elsewhere, (str(place),))
             self.assertIn("archive --adopt", "\n".join(done.lines()))
             self.assertEqual([*cold.Cold(memory).memories], [])

@@ -96,13 +96,11 @@ class Doctor(Case):
             capture_output=True, text=True)
         for command in ("doctor", "repair", "backup", "restore", "scrub", "reindex", "encrypt"):
             self.assertIn(f"\n    {command} ", ran.stdout)
-        for module in ("doctor", "backups", "scrub", "encryption", "store_files"):
-            self.assertNotIn(f"hermes_ext.maintenance.{module}", ran.stderr)
         self.assertNotIn("hermes_ext.maintenance", ran.stderr)
 
     def test_the_table_of_contents_agrees_with_the_operations(self) -> None:
         from hermes_ext import CONTENTS
-        for name in ("doctor", "repair", "backups", "scrub", "encryption"):
+        for name in ("doctor", "repair", "backups", "restore", "scrub", "encryption"):
             made = core.import_system(name).OPERATIONS
             self.assertEqual(CONTENTS[name][1], {o.name: o.help for o in made})
 

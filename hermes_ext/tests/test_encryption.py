@@ -10,7 +10,8 @@ from unittest import mock
 
 import hermes_lite as core
 from hermes_ext.archive import cold
-from hermes_ext.maintenance import backups, doctor, encryption, forget, scrub, store_files
+from hermes_ext.maintenance import (backups, doctor, encryption, forget, restore, scrub,
+                                    store_files)
 from hermes_ext.tests.base import Case, HAS_CRYPTO, NOW, a_secret, word
 from hermes_lite import ConfigError, HermesLite, Refused, StorageError, UsageError
 
@@ -160,7 +161,7 @@ class Encrypt(Case):
         memory.close()
         fresh = self.open()
         self.assertEqual(len(fresh.list()), 4)
-        self.assertEqual(backups.restore(fresh, outside.file).removed, 1)
+        self.assertEqual(restore.restore(fresh, outside.file).removed, 1)
         fresh.forget(fresh.list()[0].id)
         fresh.close()
         self.assertEqual(len(self.open().list()), 2)
@@ -410,11 +411,11 @@ class Encrypt(Case):
         copy = backups.backup(memory, self.home / "b.tar.gz")
         self.root = self.home / "other"
         with self.assertRaisesRegex(ConfigError, "HERMES_MASTER_KEY"):
-            backups.restore(self.open(), copy.file)
+            restore.restore(self.open(), copy.file)
         self.environ = {"HERMES_MASTER_KEY": (
             self.home / "root" / ".master_key").read_text().strip()}
         fresh = self.open()
-        self.assertEqual(backups.restore(fresh, copy.file).added, 2)
+        self.assertEqual(restore.restore(fresh, copy.file).added, 2)
         self.assertFalse(core.is_ciphertext((self.root / "index.json").read_bytes()))
 
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import hermes_lite as core
-from hermes_ext.maintenance import backups, forget, repair, scrub, store_files
+from hermes_ext.maintenance import backups, forget, repair, restore, scrub, store_files
 from hermes_ext.tests.base import Case, HOME, NOW, a_secret, word
 from hermes_lite import ConfigError, HermesLite, NotFound, Refused, UsageError
 
@@ -320,7 +320,7 @@ class Forget(Case):
         with self.assertRaises(Refused):
             memory.remember(text, deliberate=False)
         for source in (yesterday.file, daily, self.root / "backups/prune_20260101_000000.json"):
-            done = backups.restore(memory, source)
+            done = restore.restore(memory, source)
             self.assertEqual(done.forgotten, 1)
             self.assertIn("1 forgotten note left out", list(done.lines()))
             is_away()
@@ -339,7 +339,7 @@ class Forget(Case):
         memory = self.open()
         with self.assertRaises(Refused):
             memory.remember(text, deliberate=False)
-        self.assertEqual(backups.restore(memory, yesterday.file).forgotten, 1)
+        self.assertEqual(restore.restore(memory, yesterday.file).forgotten, 1)
         is_away()
         again = self.open().remember(text)            # a person may
         self.assertTrue(again.warnings and again.created)
