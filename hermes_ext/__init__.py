@@ -84,10 +84,11 @@ CONTENTS: dict[str, tuple[str, dict[str, str]]] = {
 
 
 def _is_installed(module: str) -> bool:
-    """Tell whether the file of a module is there; inside a zip file all are."""
-    folder = __path__[0]
-    return not os.path.isdir(folder) or os.path.exists(
-        os.path.join(folder, *module.split(".")) + ".py")
+    """Tell whether a module or folder is there; inside a zip file all are."""
+    if not os.path.isdir(__path__[0]):
+        return True
+    path = os.path.join(__path__[0], *module.split("."))
+    return os.path.exists(f"{path}.py") or os.path.exists(os.path.join(path, "__init__.py"))
 
 
 for _name in [name for name, (module, _) in CONTENTS.items() if not _is_installed(module)]:

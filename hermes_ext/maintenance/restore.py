@@ -235,7 +235,7 @@ class _Sift:
 
     def _is_blocked(self, each: Memory) -> bool:
         try:
-            self._memory.check_content(each)
+            self._memory.redactor.check_content(each)
         except Refused:
             self._memory.notices.append(f"{each.id} is blocked by a content filter and left out")
             return True
@@ -388,7 +388,8 @@ def _merge_tombstones(memory: HermesLite, backup: BackupContent,
     for fingerprint, tombstone in backup.tombstones.items():
         is_known = fingerprint in tombstones or fingerprint in living_texts
         if not is_known and tombstone["id"] not in living_ids:
-            fresh[fingerprint] = {**tombstone, "why": memory.redact_field(tombstone["why"])}
+            why = memory.redactor.redact_field(tombstone["why"])
+            fresh[fingerprint] = {**tombstone, "why": why}
     store.set_tombstones(key, {**fresh, **tombstones})
 
 

@@ -3,7 +3,7 @@
 A line is `crc32 content\n`; content is JSON, or a token of the key that HERMES_SYNC_KEY makes.
 An Inbox reads every file on from where the last run ended. What is damaged, too early or sealed
 under another key waits; what cannot be right is refused; both are counted and named, never with
-their text. The head of sync.py describes the files.
+their text. The head of sync/sync.py describes the files.
 """
 from __future__ import annotations
 

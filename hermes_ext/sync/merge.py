@@ -4,7 +4,7 @@
 
 An Item is all that somebody knows of one memory, a Version one text of it. Both know neither
 files nor stores nor networks: a server can use them as a folder does. `to_line` and `from_line`
-are the form in which a change travels (the head of sync.py describes it); `from_line` trusts
+are the form in which a change travels (the head of sync/sync.py describes it); `from_line` trusts
 nobody.
 
 A clock is {device: number of its newest change that was seen}. Of two texts the one whose clock

@@ -54,10 +54,10 @@ How changes are noticed: .state_sync.json holds hashes of every record as last s
 neither store nor folder has changed, only its head is read. Every change of a run is held in
 memory at once; 50 are one transaction. After a kill the next run does the rest.
 
-For other ways to travel: sync_merge.py knows neither files nor stores; its `to_line` and
-`from_line` are the form of a change. The rest of the system: sync_folder.py reads the files,
-sync_state.py is what a device remembers, sync_local.py what is new on it, sync_take.py what is
-done with a memory, sync_own.py the file that this device writes.
+Beside this module: merge.py knows neither files nor stores, and its `to_line` and `from_line` are
+the form of a change, for other ways to travel; folder.py reads the files of the folder, state.py
+holds the state of a device, local.py finds changes on it, apply.py merges and stores one memory,
+outbox.py writes the file of this device.
 """
 from __future__ import annotations
 
