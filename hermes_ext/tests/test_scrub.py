@@ -83,7 +83,7 @@ class Scrub(Case):
         with memory.batch():
             for number in range(1500):
                 memory.remember(f"lamp {number} " + " ".join(word(8) for _ in range(24)))
-        memory.redact = lambda text: (text, ())       # as under the rules of an earlier version
+        memory.redactor.redact = lambda text: (text, ())  # as under the rules of an earlier version
         memory.remember(f"the lamp's password: {key}")
         memory.recall("lamp")                         # makes the index of words
         memory.close()
