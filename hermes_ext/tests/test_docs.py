@@ -407,8 +407,8 @@ class TestExtensions(unittest.TestCase):
                         ignore=shutil.ignore_patterns("tests", "__pycache__"))
         (cls.home / "hermes_ext" / "owners.py").write_text(cls.module, "utf-8")
         contents = cls.home / "hermes_ext" / "__init__.py"
-        before, bracket, after = contents.read_text("utf-8").rpartition("}")
-        contents.write_text(before + cls.line + bracket + after, "utf-8")
+        before, _, after = contents.read_text("utf-8").rpartition("\n}\n")    # the end of CONTENTS
+        contents.write_text(f"{before}\n{cls.line}}}\n{after}", "utf-8")
         cls.root = cls.home / "root"
         cls.root.mkdir()
         settings, = blocks("docs/extensions.md", "yaml")
