@@ -49,7 +49,6 @@ from __future__ import annotations
 
 import base64
 import bisect
-import builtins
 import contextlib
 import contextvars
 import errno
@@ -9771,6 +9770,472 @@ _RETRIEVER_DEPTH, _RERANK_DEPTH, _QUERY_CHARS = 50, 20, 10_000
 MANY_TAGGED = 5_000       # from so many on each candidate is asked for its tags instead
 
 
+class Writer:
+    """The write path: redact, gate, deduplicate, detect conflicts, store, tell the extensions."""
+
+    def __init__(self, session: Session, redactor: Redactor, extensions: Extensions,
+                 embeddings: Embeddings) -> None:
+        self._session, self._redactor = session, redactor
+        self._extensions, self._embeddings = extensions, embeddings
+        self._batch: list[Memory] | None = None    # what the open batch has written
+        self.has_written = False                   # this process
+
+    def remember(self, raw: Draft) -> Remembered:
+        """Keep a text as a new memory, or merged into the one that says it already."""
+        self._check_fields(raw)
+        draft = self._redactor.redact_draft(raw)
+        draft = self._gate(draft)
+        with self._session.writing():
+            warnings = self._check_tombstones(draft)
+            duplicate = self._find_duplicate(draft)
+            conflicts = self._find_conflicts(draft, duplicate)
+            memory = self._merge(duplicate, draft) if duplicate else self._new_memory(draft)
+            memory = self._settle(memory, duplicate, draft)
+            is_batched = self._put(memory)
+        if not is_batched:
+            warnings += self._after_write([memory])
+        return Remembered(memory.id, duplicate is None, memory.room, draft.redacted, conflicts,
+                          warnings)
+
+    def admit(self, record: Memory, *, replacing: bool) -> Remembered:
+        """Take over a record made elsewhere; see `HermesLite.admit`."""
+        with self._extensions.entering("admit"):
+            record = self._redactor.redact_record(record)
+            record = replace(record, created_at=record.created_at or iso(self._session.clock()))
+            draft = self._gate(Draft(
+                content=record.content, category=record.category, importance=record.importance,
+                verified=record.execution_verified, source=record.source,
+                redacted=record.redacted, tags=record.tags, agent=record.agent,
+                expires_at=record.expires_at, meta=record.meta, deliberate=replacing,
+                created_at=record.created_at))
+            record = replace(record, content=draft.content, importance=draft.importance,
+                             redacted=draft.redacted, tags=draft.tags, meta=draft.meta)
+            return self._store_record(record, draft, replacing=replacing)
+
+    def _store_record(self, record: Memory, draft: Draft, *, replacing: bool) -> Remembered:
+        """Store a record that has passed the gate: as it is, under another id, or merged."""
+        duplicate: Memory | None = None
+        conflicts: tuple[Conflict, ...] = ()
+        with self._session.writing() as store:
+            old = store.get(record.id)
+            if old is None and not replacing and store.is_taken(record.id):
+                raise Refused("a memory of this id was removed and is not taken up again",
+                              "forgotten")
+            warnings = self._check_tombstones(draft)
+            if old is not None and old.content == record.content and not replacing:
+                duplicate = old
+            elif not replacing:
+                duplicate = self._find_duplicate(draft)
+                conflicts = self._find_conflicts(draft, duplicate)
+                record = replace(record, id=self._free_id(record.id))
+            memory = self._merge(duplicate, draft) if duplicate else record
+            memory = self._settle(memory, duplicate, draft)
+            is_done = memory == duplicate or self._put(memory)
+        if not is_done:
+            warnings += self._after_write([memory])
+        return Remembered(memory.id, duplicate is None, memory.room, draft.redacted, conflicts,
+                          warnings)
+
+    @contextlib.contextmanager
+    def batch(self) -> Iterator[None]:
+        """Group writes into one transaction; the extensions are told at its end.
+
+        It holds the store's lock, so nothing is sent to a remote service meanwhile.
+        """
+        with self._session.writing():
+            outer, written = self._batch, []
+            self._batch, self._embeddings.is_offline = written, True
+            try:
+                yield
+            finally:
+                self._batch, self._embeddings.is_offline = outer, outer is not None
+        if outer is not None:
+            outer += written
+            return
+        for warning in self._after_write(written):
+            self._session.notices.repeat(warning)
+
+    def _check_fields(self, raw: Draft) -> None:
+        """Raise UsageError where a field of a draft cannot be right."""
+        quote = self._redactor.quote
+        self._redactor.check_category(raw.category)
+        if type(raw.importance) is not int or not 1 <= raw.importance <= 10:
+            raise UsageError(f"importance is {quote(raw.importance)}; give a whole number "
+                             "from 1 to 10")
+        is_time = isinstance(raw.expires_at, str) and parse_time(raw.expires_at) is not None
+        if raw.expires_at is not None and not is_time:
+            raise UsageError(f"expires_at is {quote(raw.expires_at)}; give a time such as "
+                             "2026-12-31")
+        if raw.position not in (None, "first", "last"):
+            raise UsageError(f"position is {quote(raw.position)}; give first or last")
+        if not isinstance(raw.meta, Mapping):
+            raise UsageError(f"meta is of type {type(raw.meta).__name__}; give a mapping")
+        if not _is_shallow(raw.meta):
+            raise UsageError("meta is nested more than 50 levels deep; make it flatter")
+
+    def _gate(self, draft: Draft) -> Draft:
+        """Let every extension change or refuse the draft; a changed one is redacted again."""
+        before = draft
+        for extension in self._extensions.having("before_store"):
+            draft = extension.before_store(draft) or draft
+        if draft is before:
+            return draft
+        self._check_fields(draft)
+        clean = self._redactor.redact_draft(draft)
+        return replace(clean, redacted=_union(draft.redacted, clean.redacted))
+
+    def _check_tombstones(self, draft: Draft) -> tuple[str, ...]:
+        """Refuse what was forgotten, unless a person asks for it; return warnings.
+
+        What prune took had only grown old, and may come back.
+        """
+        store = self._session.store
+        texts = dict.fromkeys((draft.content, _unlabelled(draft.content)))
+        tombstone = next(filter(None, map(store.forgotten, texts)), None)
+        if tombstone is None:
+            return ()
+        removed = parse_time(tombstone["at"])
+        zone = self._session.config.zone
+        when = f"{removed.astimezone(zone):%Y-%m-%d}" if removed else "some day"
+        has_aged = tombstone["why"].startswith("pruned: ")
+        if not draft.deliberate and not has_aged:
+            raise Refused(f"this text was removed on {when} ({tombstone['why']}) and is not taken "
+                          "up again; remember it by hand to bring it back", "forgotten")
+        store.remove_tombstone(draft.content, memory_id=tombstone["id"])
+        if not draft.deliberate:
+            return ()
+        return (f"this text was removed on {when} ({tombstone['why']}); it is kept again because "
+                "you asked",)
+
+    def _find_duplicate(self, draft: Draft) -> Memory | None:
+        """Return the same agent's memory that says this, else the one an extension names."""
+        store = self._session.store
+        deciding = self._extensions.having("may_merge")
+
+        def may_merge(memory_id: str) -> bool:
+            one = store.get(memory_id)
+            return one is not None and is_same_agent(one.agent, draft.agent) and all(
+                extension.may_merge(one, draft) for extension in deciding)
+
+        duplicate_id = store.duplicate(draft.content, accept=may_merge)
+        if duplicate_id:
+            return store.get(duplicate_id)
+        for extension in self._extensions.having("find_equivalent"):
+            found = extension.find_equivalent(draft)
+            memory = store.get(found) if found else None
+            if memory is not None:
+                return memory
+        return None
+
+    def _find_conflicts(self, draft: Draft, duplicate: Memory | None) -> tuple[Conflict, ...]:
+        """Return the memories that contradict a draft."""
+        store, conflicts = self._session.store, []
+        for memory_id in store.conflict_candidates(draft.content):
+            text = store.text(memory_id)
+            if text is None or duplicate and memory_id == duplicate.id:
+                continue
+            found = first_conflict(draft.content, text)
+            if found:
+                entity, kind = found
+                conflicts.append(Conflict(memory_id, entity, kind,
+                                          self._redactor.redact_field(text)))
+        return tuple(conflicts)
+
+    def _merge(self, duplicate: Memory, draft: Draft) -> Memory:
+        """Return the older memory with what the newer text adds; a category beats general."""
+        category, room = duplicate.category, duplicate.room
+        if category == "general" and draft.category != "general":
+            category, room = draft.category, self._session.config.room_of(draft.category)
+        return replace(
+            duplicate, category=category, room=room, source=duplicate.source or draft.source,
+            importance=max(duplicate.importance, draft.importance),
+            execution_verified=duplicate.execution_verified or draft.verified,
+            redacted=_union(duplicate.redacted, draft.redacted),
+            tags=_union(tag_forms(duplicate.tags), draft.tags))
+
+    def _new_memory(self, draft: Draft) -> Memory:
+        now = self._session.clock()
+        meta = {**draft.meta, "stored_at": iso(now)} if draft.created_at else draft.meta
+        return Memory(
+            id=new_id(now, self._session.store.is_taken), content=draft.content,
+            category=draft.category, room=self._session.config.room_of(draft.category),
+            importance=draft.importance, execution_verified=draft.verified, source=draft.source,
+            created_at=draft.created_at or iso(now), redacted=draft.redacted, tags=draft.tags,
+            agent=draft.agent, expires_at=draft.expires_at, meta=meta)
+
+    def _free_id(self, wanted: str) -> str:
+        """Return *wanted* when no disk and no reader can take it for another, else a new id."""
+        is_taken = self._session.store.is_taken
+        is_safe = (is_safe_id(wanted)
+                   and wanted == wanted.lower() == self._redactor.redact_field(wanted)
+                   and not re.match(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|$)|.*\.$", wanted))
+        return wanted if is_safe and not is_taken(wanted) else new_id(
+            self._session.clock(), is_taken)
+
+    def _settle(self, memory: Memory, old: Memory | None, draft: Draft) -> Memory:
+        """Let every extension change what is about to be stored; its meta is redacted again."""
+        before = memory
+        for extension in self._extensions.having("storing"):
+            memory = extension.storing(memory, old, draft) or memory
+        if memory.meta == before.meta:
+            return memory
+        return replace(memory, meta=redact_nested(memory.meta, self._redactor.redact_field))
+
+    def _put(self, memory: Memory) -> bool:
+        """Store a memory; True when a batch is open, which tells of it at its end."""
+        self._session.store.put(memory)
+        if self._batch is None:
+            return False
+        self._batch.append(memory)
+        return True
+
+    def _after_write(self, memories: Sequence[Memory]) -> tuple[str, ...]:
+        """Tell the extensions, outside every lock; return what failed. Vectors are made later."""
+        self.has_written = True
+        agents = {memory.agent for memory in memories}
+        self._extensions.emit("remember", [memory.id for memory in memories],
+                              agent=agents.pop() if len(agents) == 1 else None)
+        self._embeddings.wake()
+        warnings = self._session.notices.take()
+        for memory in memories:
+            warnings += self._extensions.notify("after_store", memory)
+        return tuple(warnings)
+
+
+def first_conflict(new: str, old: str) -> tuple[str, str] | None:
+    """Return (what about, type): of near-duplicates the fact, else the first of find_conflicts."""
+    shorter, longer = sorted((len(normalise(new)), len(normalise(old))))
+    if shorter >= SHORTEST_DUPLICATE and 2 * shorter >= DUPLICATE_RATIO * (shorter + longer):
+        fact = differs_in_fact(new, old)
+        if (fact and _is_conflict_candidate(fact, new, old)
+                and similarity(new, old) >= DUPLICATE_RATIO):
+            return fact, "value"
+    return next(iter(find_conflicts(new, old)), None)
+
+
+def _is_conflict_candidate(fact: str, new: str, old: str) -> bool:
+    """Tell whether near-duplicates contradict: one fact differs, and not whom they speak of."""
+    kind, _, words = fact.partition(": ")
+    one, _, two = words.partition(" / ")
+    heads = normalise(new).startswith(normalise(one)) and normalise(old).startswith(normalise(two))
+    return max(len(one.split()), len(two.split())) < 3 and (kind == "negation" or not heads)
+
+
+def other_wordings(text: str) -> list[str]:
+    """Return the facts that a digest would make of *text*: so it may come back."""
+    made = [fact.content for fact in RuleDigester().digest(text)]
+    return [*made, *map(_unlabelled, (text, *made))]
+
+
+def _unlabelled(text: str) -> str:
+    """Return a text without the label that a digester puts before a fact."""
+    labels = "|".join(label for pair in _LABELS.values() for label in pair)
+    return re.sub(rf"^(?:{labels}): ", "", text)
+
+
+class Pruner:
+    """Archives and deletes what has expired, by the limits of config.yaml and the extensions."""
+
+    def __init__(self, session: Session, redactor: Redactor, extensions: Extensions,
+                 calendar: Calendar, jobs: Jobs, accesses: AccessCounts) -> None:
+        self._session, self._redactor, self._extensions = session, redactor, extensions
+        self._calendar, self._jobs, self._accesses = calendar, jobs, accesses
+
+    def preview(self, room: str | None) -> Pruned:
+        """Return what a prune would take, and note that it was shown."""
+        with self._session.reading():
+            plan = self._plan(room)
+            self._announce(plan, room)
+            return plan
+
+    def prune(self, room: str | None, *, all_of_them: bool) -> Pruned:
+        """Archive, then delete what has expired."""
+        with self._session.writing() as store:
+            plan = self._plan(room)
+            if not all_of_them:
+                self._check_share(plan, room)
+            expired = [(row, memory) for row in plan.expired if (memory := store.get(row.id))]
+            archive = self._archive([memory for _, memory in expired]) if expired else None
+            for row, memory in expired:
+                store.remove(memory.id, why=f"pruned: {row.reason}")
+        for _, memory in expired:
+            self._session.notices += self._extensions.notify("after_forget", memory, "pruned")
+        self._extensions.emit("prune", [row.id for row in plan.expired])
+        return replace(plan, archive=archive, dry_run=False)
+
+    def _plan(self, room: str | None) -> Pruned:
+        """Return what has expired; what was recalled today, or is of unknown age, stays."""
+        now, today = self._session.clock(), self._calendar.today()
+        just_read = set(self._accesses.pending)
+        expired, unknown = [], []
+        for memory in self._session.store:
+            if room is not None and memory.room != room:
+                continue
+            created = parse_time(memory.created_at)
+            if created is None or created > now:
+                unknown.append(memory.id)
+                continue
+            read = parse_time(memory.last_accessed)
+            if memory.id in just_read or read is not None and read >= today:
+                continue
+            reason = self._expiry(memory, created, now)
+            if reason:
+                content = self._redactor.redact_field(memory.content)
+                expired.append(Expired(memory.id, reason, content))
+        reasons = dict(sorted(Counter(row.reason for row in expired).items()))
+        return Pruned(tuple(expired), reasons, tuple(unknown), dry_run=True)
+
+    def _expiry(self, memory: Memory, created: datetime, now: datetime) -> str | None:
+        """Say why a memory should go, or None; critical and pinned ones stay."""
+        config = self._session.config
+        is_critical = memory.importance >= config["pruning"]["critical_importance"]
+        if is_critical or memory.meta.get("pinned"):
+            return None
+        ends = end_of(memory.expires_at, zone=config.zone)
+        if ends is not None and ends < now:
+            return "past its expires_at"
+        if any(each.keeps(memory, now) for each in self._extensions.having("keeps")):
+            return None
+        stored = parse_time(memory.meta.get("stored_at")) or created
+        age = (now - max(created, stored)) / timedelta(days=1)
+        return self._limit_passed(memory, age) or self._ask_extensions(memory, now)
+
+    def _limit_passed(self, memory: Memory, age: float) -> str | None:
+        """Name the limit of config.yaml that a memory of so many days has passed."""
+        rules = self._session.config["pruning"]
+        if not memory.execution_verified and age > rules["unverified_retention_days"]:
+            return f"unverified for {rules['unverified_retention_days']} days"
+        is_seldom_read = memory.access_count < rules["low_frequency_threshold"]
+        if is_seldom_read and age > rules["low_frequency_days"]:
+            return (f"recalled fewer than {rules['low_frequency_threshold']} times in "
+                    f"{rules['low_frequency_days']} days")
+        limit = self._session.config.rooms.get(memory.room, rules["default_retention_days"])
+        return f"older than the {limit} days of its room" if age > limit else None
+
+    def _ask_extensions(self, memory: Memory, now: datetime) -> str | None:
+        for extension in self._extensions.having("expired"):
+            try:
+                if why := extension.expired(memory, now):
+                    return str(why)
+            except Exception as problem:           # foreign code may raise anything
+                self._session.notices.append(
+                    f"{extension.name}.expired failed: {type(problem).__name__}")
+        return None
+
+    def _takes_most(self, plan: Pruned) -> bool:
+        """Tell whether a prune takes more than half of a store that is not a small one."""
+        held = len(self._session.store)
+        return held >= _MANY_TO_PRUNE and 2 * len(plan.expired) > held
+
+    def _announced(self) -> dict[str, object]:
+        """Return how many a dry run of today has shown, by room; "" is all rooms."""
+        state = self._jobs.state("prune")
+        counts = state.get("announced")
+        is_today = state.get("day") == f"{self._calendar.today():%Y-%m-%d}"
+        return counts if is_today and isinstance(counts, dict) else {}
+
+    def _announce(self, plan: Pruned, room: str | None) -> None:
+        """Note that a dry run has shown a large prune."""
+        if not self._session.is_attended or not self._takes_most(plan):
+            return
+        announced = {**self._announced(), room or "": len(plan.expired)}
+        with contextlib.suppress(OSError):         # a read-only disk: nothing is pruned there
+            self._jobs.save_state("prune", {
+                "version": 1, "day": f"{self._calendar.today():%Y-%m-%d}",
+                "announced": announced})
+
+    def _check_share(self, plan: Pruned, room: str | None) -> None:
+        """Refuse a prune that takes most of the store and was not announced today."""
+        if not self._takes_most(plan):
+            return
+        announced = self._announced().get(room or "")
+        if not isinstance(announced, int) or len(plan.expired) > announced:
+            raise Refused(f"prune would take {len(plan.expired)} of {len(self._session.store)} "
+                          "memories; look at them with --dry-run, or add --all-of-them",
+                          "takes_most")
+
+    def _archive(self, memories: Sequence[Memory]) -> str:
+        """Write what is about to go to backups/; return the file's name in the root."""
+        now = self._session.clock()
+        data = to_json({"archived_at": iso(now), "memories": [each.entry() for each in memories]})
+        name = f"backups/prune_{now.astimezone(timezone.utc):%Y%m%d_%H%M%S}"
+        path = f"{name}.json"
+        for number in itertools.count(2):
+            if not (self._session.root / path).exists():
+                break
+            path = f"{name}-{number}.json"
+        self._session.store.write(path, data)
+        return path
+
+
+_MANY_TO_PRUNE = 20        # a smaller store may lose most of its memories to one prune
+
+
+class FactExtractor:
+    """Finds what is worth keeping in a text, with the digester that config and keys choose."""
+
+    def __init__(self, session: Session, redactor: Redactor, digester: Digester | None) -> None:
+        self._session, self._redactor, self._digester = session, redactor, digester
+
+    @property
+    def digester(self) -> Digester:
+        """The digester in use; ConfigError where a model is wanted and its key is missing."""
+        if self._digester is None:
+            settings = self._session.config["digest"]
+            key = self._session.config.env("DEEPSEEK_API_KEY")
+            if settings["backend"] == "llm" and not key:
+                raise ConfigError("digest.backend is llm and DEEPSEEK_API_KEY is not set; set "
+                                  "it in the environment or in .env")
+            self._digester = RuleDigester()
+            if key and settings["backend"] != "rules":
+                self._digester = LLMDigester(key, base_url=settings["base_url"],
+                                             model=settings["model"])
+        return self._digester
+
+    def extract(self, text: str, most: int) -> Digest:
+        """Gather the facts of a text piece by piece, redacted before and after the digester.
+
+        It stops at one fact more than *most*, which says that there are more.
+        """
+        digester, progress = self.digester, self._session.store.progress
+        facts: dict[str, Fact] = {}
+        degraded, usage, done = None, None, 0
+        for piece in digest_pieces(text, getattr(digester, "piece_chars", _PIECE_CHARS)):
+            clean_piece = self._redactor.redact_field(piece)
+            for fact in digester.digest(clean_piece, max_facts=most + 1 - len(facts)):
+                clean = replace(fact, content=self._redactor.redact_field(fact.content))
+                facts.setdefault(normalise(clean.content), clean)
+            degraded = degraded or getattr(digester, "degraded", None)
+            usage = add_usage(usage, getattr(digester, "last_usage", None))
+            done += len(piece)
+            if progress and done < len(text):
+                progress("digesting characters", done, len(text))
+            if len(facts) > most:
+                break
+        return Digest(tuple(islice(facts.values(), most)), degraded=degraded, usage=usage,
+                      more=len(facts) > most)
+
+
+def check_selectors(**given: object) -> None:
+    """Raise UsageError for a selector that was given blank: an empty variable selects nothing.
+
+    None is a selector that was not given. A collection, such as of tags, is blank when it is
+    empty or has a blank item; it may not be an iterator, which can be read only once.
+    """
+    for name, value in given.items():
+        if value is None:
+            continue
+        items = [value] if isinstance(value, str) or not isinstance(value, Collection) else value
+        if not items or not all(map(_is_visible, items)):
+            raise UsageError(f"{name} is empty; give a value, or leave it out (is a variable "
+                             "unset?)")
+
+
+def _is_visible(item: object) -> bool:
+    """Tell whether a selector has a letter, digit or sign that shows."""
+    return bool(re.sub(r"[\s\0#＃,，、\ufeff\u200b-\u200f\u2060\u00ad]", "", str(item)))
+
+
 class HermesLite:
     """A memory: remember, recall, verify, prune, forget, digest. Safe for several threads.
 
@@ -9801,10 +10266,11 @@ class HermesLite:
         self.accesses = AccessCounts(self.session)
         self.search = Search(self.session, self.redactor, self.systems, self.embeddings,
                              self.calendar, self.accesses, make_reranker(self.config, reranker))
-        self._digester = digester
+        self.writer = Writer(self.session, self.redactor, self.systems, self.embeddings)
+        self.pruner = Pruner(self.session, self.redactor, self.systems, self.calendar, self.jobs,
+                             self.accesses)
+        self.extractor = FactExtractor(self.session, self.redactor, digester)
         self.systems += load_systems(self)
-        self._batch: list[Memory] | None = None
-        self._has_written = False
 
     @property
     def store(self) -> Store:
@@ -9828,7 +10294,7 @@ class HermesLite:
         backend, they are made first, for at most vectors.close_seconds; the rest waits for the
         next process, or for `reindex`.
         """
-        self.embeddings.close(has_written=self._has_written)
+        self.embeddings.close(has_written=self.writer.has_written)
         with self.lock:
             self.accesses.write(timeout=1.0)
             self.systems.notify("close")
@@ -9854,25 +10320,13 @@ class HermesLite:
         an unknown category or an importance outside 1 to 10; Refused for a text above
         storage.max_text_chars.
         """
-        draft = self._redacted(Draft(text, category, importance, bool(verified), source, (),
-                                     cut_tags(tags), agent, expires_at,
-                                     {} if meta is None else meta, deliberate, position,
-                                     self.calendar.past_time(created_at, "created_at")))
-        draft = self._gated(draft)
-        with self.lock, self.store.transaction():
-            warnings = self._ask_tombstones(draft)
-            duplicate, conflicts = self._compare(draft)
-            memory = self._settled(self._merged(duplicate, draft) if duplicate else self._fresh(draft),
-                                   duplicate, draft)
-            self.store.put(memory)
-            alone = self._batch is None
-            if not alone:
-                self._batch.append(memory)
-        warnings += self._after_write([memory]) if alone else ()
-        return Remembered(memory.id, duplicate is None, memory.room, draft.redacted, conflicts,
-                          warnings)
+        return self.writer.remember(Draft(
+            content=text, category=category, importance=importance, verified=bool(verified),
+            source=source, redacted=(), tags=cut_tags(tags), agent=agent, expires_at=expires_at,
+            meta={} if meta is None else meta, deliberate=deliberate, position=position,
+            created_at=self.calendar.past_time(created_at, "created_at")))
 
-    def remember_many(self, texts: Iterable[str | Mapping[str, object]],
+    def remember_many(self, texts: Iterable[str | Mapping[str, object] | Exception],
                       **more: Any) -> RememberedBatch:
         """Keep many texts in one transaction, far faster than one after the other.
 
@@ -9882,39 +10336,17 @@ class HermesLite:
         """
         if isinstance(texts, (str, bytes, Mapping)) or not isinstance(texts, Iterable):
             raise UsageError(f"texts is of type {type(texts).__name__}; give a list of texts")
-        return self._remember_all(((f"text {n}", row) for n, row in enumerate(texts, 1)), more)
-
-    def _remember_all(self, rows: Iterable[tuple[str, object]],
-                      more: Mapping[str, Any]) -> RememberedBatch:
+        rows = [*texts]                            # whoever makes them may be slow: before the lock
         results, left_out = [], []
-        rows = [*rows]                             # whoever makes them may be slow: before the lock
         with self.batch():
-            for done, (place, row) in enumerate(rows, 1):
+            for number, row in enumerate(rows, 1):
                 try:
                     results.append(self.remember(**{**more, **_arguments_of(row)}))
                 except (UsageError, Refused) as problem:
-                    left_out.append((place, str(problem)))
-                if self.store.progress and (done % 100 == 0 or done == len(rows)):
-                    self.store.progress("remembering", done, len(rows))
+                    left_out.append((f"text {number}", str(problem)))
+                if self.store.progress and (number % 100 == 0 or number == len(rows)):
+                    self.store.progress("remembering", number, len(rows))
         return RememberedBatch(tuple(results), tuple(left_out))
-
-    def _redacted(self, raw: Draft) -> Draft:
-        """Check and redact every field that a caller can fill."""
-        self.redactor.check_category(raw.category)
-        if type(raw.importance) is not int or not 1 <= raw.importance <= 10:
-            raise UsageError(f"importance is {self.redactor.quote(raw.importance)}; give a whole number "
-                             "from 1 to 10")
-        if raw.expires_at is not None and (not isinstance(raw.expires_at, str)
-                                           or parse_time(raw.expires_at) is None):
-            raise UsageError(f"expires_at is {self.redactor.quote(raw.expires_at)}; give a time such as "
-                             "2026-12-31")
-        if raw.position not in (None, "first", "last"):
-            raise UsageError(f"position is {self.redactor.quote(raw.position)}; give first or last")
-        if not isinstance(raw.meta, Mapping):
-            raise UsageError(f"meta is of type {type(raw.meta).__name__}; give a mapping")
-        if not _is_shallow(raw.meta):
-            raise UsageError("meta is nested more than 50 levels deep; make it flatter")
-        return self.redactor.redact_draft(raw)
 
     def admit(self, record: Memory, *, replacing: bool = False) -> Remembered:
         """Take over a record made elsewhere, through the door of remember.
@@ -9923,142 +10355,7 @@ class HermesLite:
         near-duplicate is merged; Refused is what was forgotten, by its text or by its id.
         *replacing* is a person's edit: it takes the place of the memory with its id as it is.
         """
-        with self.systems.entering("admit"):
-            return self._admit(record, replacing)
-
-    def _admit(self, record: Memory, replacing: bool) -> Remembered:
-        record = self.redactor.redact_record(record)
-        record = replace(record, created_at=record.created_at or iso(self.clock()))
-        draft = self._gated(Draft(
-            record.content, record.category, record.importance, record.execution_verified,
-            record.source, record.redacted, record.tags, record.agent, record.expires_at,
-            record.meta, deliberate=replacing, created_at=record.created_at))
-        record = replace(record, content=draft.content, importance=draft.importance,
-                         redacted=draft.redacted, tags=draft.tags, meta=draft.meta)
-        with self.lock, self.store.transaction():
-            old = self.store.get(record.id)
-            if not replacing and old is None and self.store.is_taken(record.id):
-                raise Refused("a memory of this id was removed and is not taken up again",
-                              "forgotten")
-            warnings = self._ask_tombstones(draft)
-            if replacing or old is not None and old.content == record.content:
-                duplicate, conflicts = None if replacing else old, ()
-            else:
-                duplicate, conflicts = self._compare(draft)
-            kept = self._merged(duplicate, draft) if duplicate else record if replacing else replace(
-                record, id=self._own_id(record.id))
-            kept = self._settled(kept, duplicate, draft)
-            alone, changed = self._batch is None, kept != duplicate
-            if changed:
-                self.store.put(kept)
-            if changed and not alone:
-                self._batch.append(kept)
-        warnings += self._after_write([kept]) if alone and changed else ()
-        return Remembered(kept.id, duplicate is None, kept.room, draft.redacted, conflicts, warnings)
-
-    def _own_id(self, wanted: str) -> str:
-        """Return *wanted* when no disk and no reader can take it for another, else a new id."""
-        if (is_safe_id(wanted) and wanted == wanted.lower() == self.redactor.redact_field(wanted)
-                and not re.match(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|$)|.*\.$", wanted)
-                and not self.store.is_taken(wanted)):
-            return wanted
-        return new_id(self.clock(), self.store.is_taken)
-
-    def _gated(self, draft: Draft) -> Draft:
-        """Let every system change or refuse the draft; what it changed is redacted again."""
-        before = draft
-        for system in self.systems:
-            before_store = getattr(system, "before_store", None)
-            draft = (before_store(draft) or draft) if before_store else draft
-        if draft is before:
-            return draft
-        clean = self._redacted(draft)
-        return replace(clean, redacted=_union(draft.redacted, clean.redacted))
-
-    def _ask_tombstones(self, draft: Draft) -> tuple[str, ...]:
-        tombstone = next(filter(None, map(self.store.forgotten, {
-            draft.content: None, _unlabelled(draft.content): None})), None)
-        if tombstone is None:
-            return ()
-        removed = parse_time(tombstone["at"])
-        when = f"{removed.astimezone(self.config.zone):%Y-%m-%d}" if removed else "some day"
-        aged = tombstone["why"].startswith("pruned: ")
-        if aged and not draft.deliberate:          # it was not forgotten, it grew old
-            self.store.remove_tombstone(draft.content, memory_id=tombstone["id"])
-            return ()
-        if not draft.deliberate:
-            raise Refused(f"this text was removed on {when} ({tombstone['why']}) and is not taken "
-                          "up again; remember it by hand to bring it back", "forgotten")
-        self.store.remove_tombstone(draft.content, memory_id=tombstone["id"])
-        return (f"this text was removed on {when} ({tombstone['why']}); it is kept again because "
-                "you asked",)
-
-    def _compare(self, draft: Draft) -> tuple[Memory | None, tuple[Conflict, ...]]:
-        """Return the memory that already says this, if any, and those that contradict it."""
-        duplicate, conflicts = self._find_duplicate(draft), []
-        for memory_id in self.store.conflict_candidates(draft.content):
-            other = self.store.text(memory_id)
-            if other is None or duplicate and memory_id == duplicate.id:
-                continue
-            if found := first_conflict(draft.content, other):
-                conflicts.append(Conflict(memory_id, *found, self.redactor.redact_field(other)))
-        return duplicate, tuple(conflicts)
-
-    def _find_duplicate(self, draft: Draft) -> Memory | None:
-        """Return the same agent's memory that says this, else the one that a system names."""
-        deciding = self.systems.having("may_merge")
-
-        def may_merge(memory_id: str) -> bool:
-            one = self.store.get(memory_id)
-            return one is not None and is_same_agent(one.agent, draft.agent) and all(
-                system.may_merge(one, draft) for system in deciding)
-
-        duplicate_id = self.store.duplicate(draft.content, accept=may_merge)
-        if duplicate_id:
-            return self.store.get(duplicate_id)
-        found = (system.find_equivalent(draft) for system in self.systems.having("find_equivalent"))
-        return next(filter(None, map(self.store.get, filter(None, found))), None)
-
-    def _settled(self, memory: Memory, old: Memory | None, draft: Draft) -> Memory:
-        """Let every system change what is about to be stored; its meta is redacted again."""
-        before = memory
-        for system in self.systems.having("storing"):
-            memory = system.storing(memory, old, draft) or memory
-        return memory if memory.meta == before.meta else replace(
-            memory, meta=redact_nested(memory.meta, self.redactor.redact_field))
-
-    def _merged(self, duplicate: Memory, draft: Draft) -> Memory:
-        """Return the older memory with what the newer text adds; a category beats general."""
-        category = draft.category if duplicate.category == "general" else duplicate.category
-        room = duplicate.room if category == duplicate.category else self.config.room_of(category)
-        return replace(
-            duplicate, category=category, room=room, source=duplicate.source or draft.source,
-            importance=max(duplicate.importance, draft.importance),
-            execution_verified=duplicate.execution_verified or draft.verified,
-            redacted=_union(duplicate.redacted, draft.redacted),
-            tags=_union(tag_forms(duplicate.tags), draft.tags))
-
-    def _fresh(self, draft: Draft) -> Memory:
-        now = self.clock()
-        meta = {**draft.meta, "stored_at": iso(now)} if draft.created_at else draft.meta
-        return Memory(
-            id=new_id(now, self.store.is_taken), content=draft.content, category=draft.category,
-            room=self.config.room_of(draft.category), importance=draft.importance,
-            execution_verified=draft.verified, source=draft.source,
-            created_at=draft.created_at or iso(now), redacted=draft.redacted, tags=draft.tags,
-            agent=draft.agent, expires_at=draft.expires_at, meta=meta)
-
-    def _after_write(self, memories: Sequence[Memory]) -> tuple[str, ...]:
-        """Tell the systems, outside every lock; what fails is said. Vectors are made later."""
-        self._has_written = True
-        agents = {memory.agent for memory in memories}
-        self.systems.emit("remember", [memory.id for memory in memories],
-                  agent=agents.pop() if len(agents) == 1 else None)
-        self.embeddings.wake()
-        warnings = self.take_notices()
-        for memory in memories:
-            warnings += self.systems.notify("after_store", memory)
-        return tuple(warnings)
+        return self.writer.admit(record, replacing=replacing)
 
     @contextlib.contextmanager
     def batch(self) -> Iterator[HermesLite]:
@@ -10067,298 +10364,8 @@ class HermesLite:
         It holds the store's lock, so a recall in it asks no remote service. A digest by a chat
         model does: call it before.
         """
-        with self.lock, self.store.transaction():
-            outer, self._batch, self.embeddings.is_offline = self._batch, [], True
-            try:
-                yield self
-                written = self._batch
-            finally:
-                self._batch, self.embeddings.is_offline = outer, outer is not None
-        if outer is None:
-            for warning in self._after_write(written):
-                self.notices.repeat(warning)
-        else:
-            outer += written
-
-    # -- read ---------------------------------------------------------------
-
-    def recall(self, query: str | None = None, *, room: str | None = None,
-               tags: Iterable[str] = (), agent: str | None = None, top_k: int | None = None,
-               now: str | datetime | None = None) -> Hits:
-        """Return the memories that answer *query*, best first, at most *top_k*.
-
-        Words and vectors are two arms, merged by score (retrieval.fusion); a system may add
-        one, and so do days that the query names ("two weeks ago", read from *now*). An arm that
-        fails is left out and named in `degraded`. Without tags nothing is returned when even the
-        best hit is less likely than retrieval.min_confidence. Where no word of the query is
-        found, what holds a part of a number or name ("T2024-08" of CT2024-0876) answers.
-        Each hit counts as an access.
-        *tags* keeps what has all of them, *agent* what exactly this agent wrote; an unknown one
-        finds nothing. With tags and no query it is all of theirs, newest first.
-        """
-        return self.search.recall(query, room=room, tags=tag_forms(tags), agent=agent,
-                                  top_k=top_k, now=now)
-
-    def vsearch(self, query: str, *, top_k: int | None = None) -> Hits:
-        """Return the nearest memories by cosine alone, at most *top_k*; counts no access."""
-        return self.search.nearest(query, top_k)
-
-    # -- lifecycle ----------------------------------------------------------
-
-    def get(self, memory_id: str) -> Memory:
-        """Return one memory; NotFound when there is none of that id."""
-        memory = self.lookup(memory_id)
-        self.systems.emit("show", [memory.id])
-        return self.redactor.outgoing(memory)
-
-    def lookup(self, memory_id: str) -> Memory:
-        """Return the stored memory of this id as it is, unseen by the observers; or NotFound."""
-        with self.lock:
-            self.store.refresh()
-            is_name = isinstance(memory_id, str) and is_safe_id(memory_id)
-            memory = self.store.get(memory_id) if is_name else None
-        if memory is None:
-            raise NotFound(f"no memory has the id {self.redactor.quote(memory_id)}; "
-                           "`list` shows the ids there are")
-        return memory
-
-    def verify(self, memory_id: str) -> Memory:
-        """Mark a memory as confirmed by an execution; it no longer expires after 7 days."""
-        with self.lock, self.store.transaction():
-            memory = replace(self.lookup(memory_id), execution_verified=True)
-            self.store.put(memory)
-        self.systems.emit("verify", [memory_id])
-        return memory
-
-    def forget(self, memory_id: str, *, why: str = "forgotten") -> Forgotten:
-        """Delete a memory at once from every file and index, and keep it from coming back.
-
-        What stays is a keyed hash of its text. Older backups are named in the result.
-        """
-        check_selectors(id=memory_id)
-        with self.lock, self.store.transaction():
-            memory, why = self.lookup(memory_id), self.redactor.redact_field(why)
-            self.store.remove(memory_id, why=why, also=other_wordings(memory.content))
-        self.systems.emit("forget", [memory_id], why=why)
-        warnings = self.systems.notify("after_forget", memory, why)
-        with self.lock:                            # a system may have taken it out of its files
-            backups = self.store.holding(memory_id)
-        return Forgotten(memory_id, tuple(backups), tuple([*warnings, *self.take_notices()]))
-
-    def prune(self, *, dry_run: bool = False, room: str | None = None,
-              all_of_them: bool = False) -> Pruned:
-        """Archive, then delete what has expired, with the reason for each.
-
-        The limits stand under `pruning` and `rooms` in config.yaml. Memories whose created_at
-        cannot be read, or lies in the future, are of unknown age:
-        they are reported and never pruned, nor is what was recalled today.
-        Refused is a prune that would take more than half of a store of 20 memories or more,
-        unless *all_of_them* is given or a dry run of the same day has announced as many.
-        """
-        room = self.redactor.check_room(room)
-        if dry_run:
-            with self.lock:
-                self.store.refresh()
-                plan = self._plan(room)
-                self._announce(plan, room)
-                return plan
-        with self.lock, self.store.transaction():
-            plan = self._plan(room)
-            if not all_of_them:
-                self._check_share(plan, room)
-            archive = self._archive(plan) if plan.expired else None
-            gone = [self.store.get(row.id) for row in plan.expired]
-            for row in plan.expired:
-                self.store.remove(row.id, why=f"pruned: {row.reason}")
-        for memory in gone:
-            self.notices += self.systems.notify("after_forget", memory, "pruned")
-        self.systems.emit("prune", [row.id for row in plan.expired])
-        return replace(plan, archive=archive, dry_run=False)
-
-    def _takes_most(self, plan: Pruned) -> bool:
-        """Tell whether a prune takes more than half of a store that is not a small one."""
-        return len(self.store) >= _MANY_TO_PRUNE and 2 * len(plan.expired) > len(self.store)
-
-    def _announce(self, plan: Pruned, room: str | None) -> None:
-        """Note that a dry run has shown a large prune; state "prune": day, and count by room."""
-        if not self.session.is_attended or not self._takes_most(plan):
-            return
-        today, kept = f"{self.calendar.today():%Y-%m-%d}", self.jobs.state("prune")
-        counts = kept.get("announced") if kept.get("day") == today else None
-        counts = counts if isinstance(counts, dict) else {}
-        with contextlib.suppress(OSError):         # a read-only disk: nothing is pruned there
-            self.jobs.save_state("prune", {"version": 1, "day": today, "announced": {
-                **counts, room or "": len(plan.expired)}})
-
-    def _check_share(self, plan: Pruned, room: str | None) -> None:
-        """Refuse a prune that takes most of the store and was not announced today."""
-        if not self._takes_most(plan):
-            return
-        kept = self.jobs.state("prune")
-        counts = kept.get("announced") if kept.get("day") == f"{self.calendar.today():%Y-%m-%d}" else None
-        announced = counts.get(room or "") if isinstance(counts, dict) else None
-        if type(announced) is not int or len(plan.expired) > announced:
-            raise Refused(f"prune would take {len(plan.expired)} of {len(self.store)} memories; "
-                          "look at them with --dry-run, or add --all-of-them", "takes_most")
-
-    def _plan(self, room: str | None) -> Pruned:
-        now, expired, unknown = self.clock(), [], []
-        today, waiting = self.calendar.today(), set(self.accesses.pending)
-        for memory in self.store:
-            if room is not None and memory.room != room:
-                continue
-            created = parse_time(memory.created_at)
-            if created is None or created > now:
-                unknown.append(memory.id)
-                continue
-            read = parse_time(memory.last_accessed)
-            if memory.id in waiting or read is not None and read >= today:
-                continue                           # it was recalled today
-            if reason := self._expiry(memory, now):
-                expired.append(Expired(memory.id, reason, self.redactor.redact_field(memory.content)))
-        reasons = dict(sorted(Counter(row.reason for row in expired).items()))
-        return Pruned(tuple(expired), reasons, tuple(unknown), dry_run=True)
-
-    def _expiry(self, memory: Memory, now: datetime) -> str | None:
-        """Say why a memory of known age should go, or None; critical and pinned ones stay."""
-        rules = self.config["pruning"]
-        if memory.importance >= rules["critical_importance"] or memory.meta.get("pinned"):
-            return None
-        since = max(filter(None, map(parse_time, (memory.created_at,
-                                                  memory.meta.get("stored_at")))))
-        age = (now - since) / timedelta(days=1)
-        limit = self.config.rooms.get(memory.room, rules["default_retention_days"])
-        ends = end_of(memory.expires_at, zone=self.config.zone)
-        if ends is not None and ends < now:
-            return "past its expires_at"
-        if any(system.keeps(memory, now) for system in self.systems.having("keeps")):
-            return None
-        if not memory.execution_verified and age > rules["unverified_retention_days"]:
-            return f"unverified for {rules['unverified_retention_days']} days"
-        if (memory.access_count < rules["low_frequency_threshold"]
-                and age > rules["low_frequency_days"]):
-            return (f"recalled fewer than {rules['low_frequency_threshold']} times in "
-                    f"{rules['low_frequency_days']} days")
-        if age > limit:
-            return f"older than the {limit} days of its room"
-        for system in self.systems.having("expired"):
-            try:
-                if why := system.expired(memory, now):
-                    return str(why)
-            except Exception as problem:           # foreign code may raise anything
-                self.notices.append(f"{system.name}.expired failed: {type(problem).__name__}")
-        return None
-
-    def _archive(self, plan: Pruned) -> str:
-        """Write what is about to go to backups/; return the file's name in the root."""
-        now = self.clock()
-        entries = [self.store.get(row.id).entry() for row in plan.expired]
-        name = f"backups/prune_{now.astimezone(timezone.utc):%Y%m%d_%H%M%S}"
-        for number in itertools.count(1):
-            path = f"{name}.json" if number == 1 else f"{name}-{number}.json"
-            if not (self.root / path).exists():
-                self.store.write(path, to_json({"archived_at": iso(now), "memories": entries}))
-                return path
-        raise AssertionError("unreachable")
-
-    def list(self, *, room: str | None = None, category: str | None = None,
-             since: str | None = None, unverified: bool = False, tags: Iterable[str] = (),
-             agent: str | None = None, limit: int | None = None) -> builtins.list[Memory]:
-        """Return memories, newest first, that pass every filter given."""
-        rows = self.matching(room=room, category=category, since=since, unverified=unverified,
-                             tags=tags, agent=agent, limit=limit)
-        self.systems.emit("list", [memory.id for memory in rows])
-        return rows
-
-    def matching(self, *, room: str | None = None, category: str | None = None,
-                 since: str | None = None, unverified: bool = False, tags: Iterable[str] = (),
-                 agent: str | None = None, limit: int | None = None) -> builtins.list[Memory]:
-        """Return what `list` does, without an event: for commands that emit one of their own."""
-        wanted = tag_forms(tags)
-        room = self.redactor.check_room(room)
-        if category is not None:
-            self.redactor.check_category(category)
-        if limit is not None and (type(limit) is not int or limit < 1):
-            raise UsageError(f"limit is {self.redactor.quote(limit)}; give a whole number from 1 up")
-        start = self.calendar.moment(since, "since")
-        with self.lock:
-            self.store.refresh()
-            rows = filter(None, map(self.store.get, self.store.tagged(wanted))) if (
-                wanted) else self.store
-            rows = [m for m in rows if room in (None, m.room)
-                    and (agent is None or is_same_agent(m.agent, agent))
-                    and category in (None, m.category)
-                    and not (unverified and m.execution_verified)
-                    and (start is None or (parse_time(m.created_at) or start) >= start)]
-        oldest = datetime.min.replace(tzinfo=timezone.utc)
-        rows.sort(key=lambda m: (parse_time(m.created_at) or oldest, m.id), reverse=True)
-        return [self.redactor.outgoing(memory) for memory in rows[:limit]]
-
-    def rooms(self) -> builtins.list[Room]:
-        """Return every room with its retention and the number of memories in it."""
-        with self.lock:
-            self.store.refresh()
-            counts = Counter(memory.room for memory in self.store)
-        categories: dict[str, builtins.list[str]] = {}
-        for category, room in self.config["category_mapping"].items():
-            categories.setdefault(room, []).append(category)
-        looks = {name: value if isinstance(value, dict) else {}
-                 for name, value in self.config["rooms"].items()}
-        return [Room(name, days, counts[name], tuple(categories.get(name, ())),
-                     str(looks[name].get("name", "")), str(looks[name].get("description", "")))
-                for name, days in self.config.rooms.items()]
-
-    def stats(self) -> dict[str, object]:
-        """Count what is stored: memories, rooms, verified, hot, mean importance, bytes."""
-        with self.lock:
-            self.store.refresh()
-            memories = list(self.store)
-        hot = sum(m.access_count >= self.config["retrieval"]["hot_threshold"] for m in memories)
-        return {"root": str(self.root), "total": len(memories),
-                "rooms": dict(sorted(Counter(m.room for m in memories).items())),
-                "verified": sum(m.execution_verified for m in memories),
-                "hot": hot, "cold": len(memories) - hot,
-                "mean_importance": round(sum(m.importance for m in memories)
-                                         / len(memories), 2) if memories else None,
-                "bytes": self.store.sizes(), "encrypted": self.store.cipher is not None}
-
-    def graph(self, entity: str | None = None, *, top: int = 20,
-              rebuild: bool = False) -> builtins.list[dict[str, object]]:
-        """Return the most mentioned entities, or the memories that mention *entity*."""
-        if type(top) is not int or top < 1:
-            raise UsageError(f"top is {self.redactor.quote(top)}; give a whole number from 1 up")
-        if entity is not None:
-            _check_text(entity)
-            entity = entity.encode("utf-8", "replace").decode()
-        with self.lock, (self.store.transaction() if rebuild else contextlib.nullcontext()):
-            self.store.refresh()
-            graph = self.store.graph(rebuild=rebuild)
-            if entity is None:
-                return [{"entity": self.redactor.redact_field(name), "type": kind, "memories": count}
-                        for name, kind, count in graph.top(top)]
-            found = [self.store.get(memory_id) for memory_id in graph.memories(entity)]
-        if not found:
-            raise NotFound(f"no memory mentions {self.redactor.quote(entity)}; `graph` lists "
-                           "the entities there are")
-        self.systems.emit("graph", [memory.id for memory in found[:top]], query=entity)
-        return [{"id": m.id, "content": self.redactor.redact_field(m.content)} for m in found[:top]]
-
-    def vectors(self) -> dict[str, object]:
-        """Return the state of the vector backend, the circuit breaker and the reranker."""
-        backend = self.vectorizer
-        with self.lock:
-            self.store.refresh()
-            missing = len(self.store.missing_vectors(backend))
-        reranker = self.search.reranker
-        return {"backend": backend.name, "model": getattr(backend, "model", None),
-                "dimension": backend.dimension, "threshold": backend.threshold,
-                "memories": len(self.store), "missing": missing,
-                "breaker": self.breaker.state() or "closed",
-                "semantic": backend.name != "local",
-                "rerank": "off" if reranker is None else
-                          "on" if getattr(reranker, "ok", True) else "off after a failure"}
-
-    # -- digest -------------------------------------------------------------
+        with self.writer.batch():
+            yield self
 
     def digest(self, text: str, *, apply: bool = False, max_facts: int | None = None,
                verified: bool = False, source: str | None = None,
@@ -10373,29 +10380,12 @@ class HermesLite:
             raise UsageError("there is no text to digest; give at least one sentence")
         most = self.config["digest"]["max_facts"] if max_facts is None else max_facts
         if type(most) is not int or most < 1:
-            raise UsageError(f"max_facts is {self.redactor.quote(most)}; give a whole number from 1 up")
-        found = self._digested(text, min(most, 1_000_000))
-        return self.keep_facts(found, verified=verified, source=source, agent=agent) if (
-            apply) else found
-
-    def _digested(self, text: str, most: int) -> Digest:
-        """Gather the facts of a text piece by piece; one above *most* says that there are more."""
-        digester = self._get_digester()
-        facts: dict[str, Fact] = {}
-        degraded, usage, done = None, None, 0
-        for piece in digest_pieces(text, getattr(digester, "piece_chars", _PIECE_CHARS)):
-            for fact in digester.digest(self.redactor.redact_field(piece), max_facts=most + 1 - len(facts)):
-                clean = replace(fact, content=self.redactor.redact_field(fact.content))
-                facts.setdefault(normalise(clean.content), clean)
-            degraded = degraded or getattr(digester, "degraded", None)
-            usage = add_usage(usage, getattr(digester, "last_usage", None))
-            done += len(piece)
-            if self.store.progress and done < len(text):
-                self.store.progress("digesting characters", done, len(text))
-            if len(facts) > most:
-                break
-        return Digest(tuple(islice(facts.values(), most)), degraded=degraded, usage=usage,
-                      more=len(facts) > most)
+            raise UsageError(f"max_facts is {self.redactor.quote(most)}; "
+                             "give a whole number from 1 up")
+        found = self.extractor.extract(text, min(most, 1_000_000))
+        if not apply:
+            return found
+        return self.keep_facts(found, verified=verified, source=source, agent=agent)
 
     def keep_facts(self, found: Digest, **more: Any) -> Digest:
         """Remember each fact of a digest and return it with what became of each.
@@ -10406,9 +10396,9 @@ class HermesLite:
         """
         if not isinstance(found, Digest):
             raise UsageError(f"found is of type {type(found).__name__}; give what `digest` returned")
-        results, refused, last = [], [], len(found.facts)
         if not found.facts:
             return replace(found, applied=True)
+        results, refused, last = [], [], len(found.facts)
         with self.batch(), self.systems.entering("digest"):
             for number, fact in enumerate(found.facts, 1):
                 position = {last: "last", 1: "first"}.get(number)
@@ -10420,18 +10410,203 @@ class HermesLite:
                     refused.append((fact.content, reason.reason_code))
         return replace(found, applied=True, results=tuple(results), refused=tuple(refused))
 
-    def _get_digester(self) -> Digester:
-        if self._digester is None:
-            settings, key = self.config["digest"], self.config.env("DEEPSEEK_API_KEY")
-            if settings["backend"] == "llm" and not key:
-                raise ConfigError("digest.backend is llm and DEEPSEEK_API_KEY is not set; set "
-                                  "it in the environment or in .env")
-            self._digester = LLMDigester(
-                key, base_url=settings["base_url"], model=settings["model"]) if (
-                key and settings["backend"] != "rules") else RuleDigester()
-        return self._digester
+    # -- search -------------------------------------------------------------
 
-    # -- files of systems and jobs ------------------------------------------
+    def recall(self, query: str | None = None, *, room: str | None = None,
+               tags: Iterable[str] = (), agent: str | None = None, top_k: int | None = None,
+               now: str | datetime | None = None) -> Hits:
+        """Return the memories that answer *query*, best first, at most *top_k*.
+
+        Words and vectors are two retrievers, merged by score (retrieval.fusion); a system may add
+        one, and so do days that the query names ("two weeks ago", read from *now*). A retriever
+        that fails is left out and named in `degraded`. Without tags nothing is returned when even
+        the best hit is less likely than retrieval.min_confidence. Where no word of the query is
+        found, what holds a part of a number or name ("T2024-08" of CT2024-0876) answers.
+        Each hit counts as an access.
+        *tags* keeps what has all of them, *agent* what exactly this agent wrote; an unknown one
+        finds nothing. With tags and no query it is all of theirs, newest first.
+        """
+        return self.search.recall(query, room=room, tags=tag_forms(tags), agent=agent,
+                                  top_k=top_k, now=now)
+
+    def vsearch(self, query: str, *, top_k: int | None = None) -> Hits:
+        """Return the nearest memories by cosine alone, at most *top_k*; counts no access."""
+        return self.search.nearest(query, top_k)
+
+    # -- one memory ---------------------------------------------------------
+
+    def get(self, memory_id: str) -> Memory:
+        """Return one memory; NotFound when there is none of that id."""
+        memory = self.lookup(memory_id)
+        self.systems.emit("show", [memory.id])
+        return self.redactor.outgoing(memory)
+
+    def lookup(self, memory_id: str) -> Memory:
+        """Return the stored memory of this id as it is, unseen by the observers; or NotFound."""
+        with self.session.reading() as store:
+            is_name = isinstance(memory_id, str) and is_safe_id(memory_id)
+            memory = store.get(memory_id) if is_name else None
+        if memory is None:
+            raise NotFound(f"no memory has the id {self.redactor.quote(memory_id)}; "
+                           "`list` shows the ids there are")
+        return memory
+
+    def verify(self, memory_id: str) -> Memory:
+        """Mark a memory as confirmed by an execution; it no longer expires after 7 days."""
+        with self.session.writing() as store:
+            memory = replace(self.lookup(memory_id), execution_verified=True)
+            store.put(memory)
+        self.systems.emit("verify", [memory_id])
+        return memory
+
+    def forget(self, memory_id: str, *, why: str = "forgotten") -> Forgotten:
+        """Delete a memory at once from every file and index, and keep it from coming back.
+
+        What stays is a keyed hash of its text. Older backups are named in the result.
+        """
+        check_selectors(id=memory_id)
+        why = self.redactor.redact_field(why)
+        with self.session.writing() as store:
+            memory = self.lookup(memory_id)
+            store.remove(memory_id, why=why, also=other_wordings(memory.content))
+        self.systems.emit("forget", [memory_id], why=why)
+        warnings = self.systems.notify("after_forget", memory, why)
+        with self.lock:                            # a system may have taken it out of its files
+            backups = self.store.holding(memory_id)
+        return Forgotten(memory_id, tuple(backups), (*warnings, *self.take_notices()))
+
+    # -- all memories -------------------------------------------------------
+
+    def prune(self, *, dry_run: bool = False, room: str | None = None,
+              all_of_them: bool = False) -> Pruned:
+        """Archive, then delete what has expired, with the reason for each.
+
+        The limits stand under `pruning` and `rooms` in config.yaml. Memories whose created_at
+        cannot be read, or lies in the future, are of unknown age:
+        they are reported and never pruned, nor is what was recalled today.
+        Refused is a prune that would take more than half of a store of 20 memories or more,
+        unless *all_of_them* is given or a dry run of the same day has announced as many.
+        """
+        room = self.redactor.check_room(room)
+        if dry_run:
+            return self.pruner.preview(room)
+        return self.pruner.prune(room, all_of_them=all_of_them)
+
+    # The annotations of this class say Sequence where a method returns a list, because in them
+    # `list` is this method.
+    def list(self, *, room: str | None = None, category: str | None = None,
+             since: str | None = None, unverified: bool = False, tags: Iterable[str] = (),
+             agent: str | None = None, limit: int | None = None) -> Sequence[Memory]:
+        """Return memories, newest first, that pass every filter given."""
+        rows = self.matching(room=room, category=category, since=since, unverified=unverified,
+                             tags=tags, agent=agent, limit=limit)
+        self.systems.emit("list", [memory.id for memory in rows])
+        return rows
+
+    def matching(self, *, room: str | None = None, category: str | None = None,
+                 since: str | None = None, unverified: bool = False, tags: Iterable[str] = (),
+                 agent: str | None = None, limit: int | None = None) -> Sequence[Memory]:
+        """Return what `list` does, without an event: for commands that emit one of their own."""
+        wanted, room = tag_forms(tags), self.redactor.check_room(room)
+        if category is not None:
+            self.redactor.check_category(category)
+        if limit is not None and (type(limit) is not int or limit < 1):
+            raise UsageError(f"limit is {self.redactor.quote(limit)}; "
+                             "give a whole number from 1 up")
+        start = self.calendar.moment(since, "since")
+
+        def passes(memory: Memory) -> bool:
+            return (room in (None, memory.room) and category in (None, memory.category)
+                    and (agent is None or is_same_agent(memory.agent, agent))
+                    and not (unverified and memory.execution_verified)
+                    and (start is None or (parse_time(memory.created_at) or start) >= start))
+
+        with self.session.reading() as store:
+            tagged = filter(None, map(store.get, store.tagged(wanted))) if wanted else store
+            rows = [memory for memory in tagged if passes(memory)]
+        oldest = datetime.min.replace(tzinfo=timezone.utc)
+        rows.sort(key=lambda memory: (parse_time(memory.created_at) or oldest, memory.id),
+                  reverse=True)
+        return [self.redactor.outgoing(memory) for memory in rows[:limit]]
+
+    def rooms(self) -> Sequence[Room]:
+        """Return every room with its retention and the number of memories in it."""
+        with self.session.reading() as store:
+            counts = Counter(memory.room for memory in store)
+        rooms = []
+        for name, days in self.config.rooms.items():
+            shown = self.config["rooms"][name]
+            shown = shown if isinstance(shown, dict) else {}
+            categories = [category for category, room in self.config["category_mapping"].items()
+                          if room == name]
+            rooms.append(Room(name, days, counts[name], tuple(categories),
+                              str(shown.get("name", "")), str(shown.get("description", ""))))
+        return rooms
+
+    def stats(self) -> dict[str, object]:
+        """Count what is stored: memories, rooms, verified, hot, mean importance, bytes."""
+        with self.session.reading() as store:
+            memories = [*store]
+        total = len(memories)
+        hot = sum(memory.access_count >= self.config["retrieval"]["hot_threshold"]
+                  for memory in memories)
+        mean = round(sum(memory.importance for memory in memories) / total, 2) if total else None
+        return {"root": str(self.root), "total": total,
+                "rooms": dict(sorted(Counter(memory.room for memory in memories).items())),
+                "verified": sum(memory.execution_verified for memory in memories),
+                "hot": hot, "cold": total - hot, "mean_importance": mean,
+                "bytes": self.store.sizes(), "encrypted": self.store.cipher is not None}
+
+    def graph(self, entity: str | None = None, *, top: int = 20,
+              rebuild: bool = False) -> Sequence[dict[str, object]]:
+        """Return the most mentioned entities, or the memories that mention *entity*."""
+        if type(top) is not int or top < 1:
+            raise UsageError(f"top is {self.redactor.quote(top)}; give a whole number from 1 up")
+        if entity is not None:
+            _check_text(entity)
+            entity = entity.encode("utf-8", "replace").decode()
+        redact_field = self.redactor.redact_field
+        with self.session.writing() if rebuild else self.session.reading() as store:
+            store.refresh()
+            graph = store.graph(rebuild=rebuild)
+            if entity is None:
+                return [{"entity": redact_field(name), "type": kind, "memories": count}
+                        for name, kind, count in graph.top(top)]
+            found = [*filter(None, map(store.get, graph.memories(entity)))][:top]
+        if not found:
+            raise NotFound(f"no memory mentions {self.redactor.quote(entity)}; `graph` lists "
+                           "the entities there are")
+        self.systems.emit("graph", [memory.id for memory in found], query=entity)
+        return [{"id": memory.id, "content": redact_field(memory.content)} for memory in found]
+
+    # -- vectors, jobs and notices ------------------------------------------
+
+    @property
+    def vectorizer(self) -> Vectorizer:
+        """The vector backend in use; see `Embeddings`."""
+        return self.embeddings.vectorizer
+
+    def vectors(self) -> dict[str, object]:
+        """Return the state of the vector backend, the circuit breaker and the reranker."""
+        backend, reranker = self.vectorizer, self.search.reranker
+        with self.session.reading() as store:
+            missing, held = len(store.missing_vectors(backend)), len(store)
+        rerank = "off"
+        if reranker is not None:
+            rerank = "on" if getattr(reranker, "ok", True) else "off after a failure"
+        return {"backend": backend.name, "model": getattr(backend, "model", None),
+                "dimension": backend.dimension, "threshold": backend.threshold,
+                "memories": held, "missing": missing,
+                "breaker": self.embeddings.breaker.state() or "closed",
+                "semantic": not self.embeddings.is_local, "rerank": rerank}
+
+    def embed_pending(self, *, seconds: float = math.inf) -> Sequence[str]:
+        """Make the vectors that are missing, here and now; return what failed.
+
+        New memories are embedded while nobody asks anything, so this is for who cannot wait
+        for that.
+        """
+        return self.embeddings.embed_pending(seconds=seconds)
 
     def state(self, name: str, *, sound: Callable[[dict[str, Any]], bool] | None = None
               ) -> dict[str, Any]:
@@ -10450,20 +10625,7 @@ class HermesLite:
         """Return (clean text, labels of what was hidden) by this memory's rules."""
         return self.redactor.redact(text)
 
-    @property
-    def vectorizer(self) -> Vectorizer:
-        """The vector backend in use; see `Embeddings`."""
-        return self.embeddings.vectorizer
-
-    def embed_pending(self, *, seconds: float = math.inf) -> builtins.list[str]:
-        """Make the vectors that are missing, here and now; return what failed.
-
-        New memories are embedded while nobody asks anything, so this is for who cannot wait
-        for that.
-        """
-        return self.embeddings.embed_pending(seconds=seconds)
-
-    def take_notices(self) -> builtins.list[str]:
+    def take_notices(self) -> Sequence[str]:
         """Return the sentences that a person should see since the last call, each once."""
         return self.notices.take()
 
@@ -10473,10 +10635,6 @@ class HermesLite:
         for system in self.systems.having("operations"):
             found.update((operation.name, operation) for operation in system.operations())
         return found
-
-
-_MANY_TO_PRUNE = 20        # a smaller store may lose most of its memories to one prune
-
 
 
 def _arguments_of(row: object) -> dict[str, Any]:
@@ -10496,56 +10654,6 @@ def _arguments_of(row: object) -> dict[str, Any]:
 
 _OF_A_TEXT = ("text", "category", "importance", "verified", "source", "tags", "agent", "expires_at",
               "meta", "position", "created_at")
-
-
-def check_selectors(**given: object) -> None:
-    """Raise UsageError for a selector that was given blank: an empty variable selects nothing.
-
-    None is a selector that was not given. A collection, such as of tags, is blank when it is
-    empty or has a blank item; it may not be an iterator, which can be read only once.
-    """
-    for name, value in given.items():
-        if value is None:
-            continue
-        items = [value] if isinstance(value, str) or not isinstance(value, Collection) else value
-        if not items or not all(map(_is_visible, items)):
-            raise UsageError(f"{name} is empty; give a value, or leave it out (is a variable "
-                             "unset?)")
-
-
-def _is_visible(item: object) -> bool:
-    """Tell whether a selector has a letter, digit or sign that shows."""
-    return bool(re.sub(r"[\s\0#＃,，、\ufeff\u200b-\u200f\u2060\u00ad]", "", str(item)))
-
-
-def first_conflict(new: str, old: str) -> tuple[str, str] | None:
-    """Return (what about, type): of near-duplicates the fact, else the first of find_conflicts."""
-    shorter, longer = sorted((len(normalise(new)), len(normalise(old))))
-    if shorter >= SHORTEST_DUPLICATE and 2 * shorter >= DUPLICATE_RATIO * (shorter + longer):
-        fact = differs_in_fact(new, old)
-        if fact and _is_conflict_candidate(fact, new, old) and similarity(new, old) >= DUPLICATE_RATIO:
-            return fact, "value"
-    return next(iter(find_conflicts(new, old)), None)
-
-
-def _is_conflict_candidate(fact: str, new: str, old: str) -> bool:
-    """Tell whether near-duplicates contradict: one fact differs, and not whom they speak of."""
-    kind, _, words = fact.partition(": ")
-    one, _, two = words.partition(" / ")
-    heads = normalise(new).startswith(normalise(one)) and normalise(old).startswith(normalise(two))
-    return max(len(one.split()), len(two.split())) < 3 and (kind == "negation" or not heads)
-
-
-def other_wordings(text: str) -> list[str]:
-    """Return the facts that a digest would make of *text*: so it may come back."""
-    made = [fact.content for fact in RuleDigester().digest(text)]
-    return [*made, *map(_unlabelled, (text, *made))]
-
-
-def _unlabelled(text: str) -> str:
-    """Return a text without the label that a digester puts before a fact."""
-    labels = "|".join(label for pair in _LABELS.values() for label in pair)
-    return re.sub(rf"^(?:{labels}): ", "", text)
 
 
 # What a terminal obeys instead of showing: control characters but newline and tab, marks that
@@ -10714,7 +10822,9 @@ def _remember(memory: HermesLite, *, text: str | None, batch: str | None,
     except OSError as problem:
         raise NotFound(f"cannot read {batch}: {problem.strerror}") from None
     with memory.systems.entering("file"):
-        return memory._remember_all(rows, more)
+        done = memory.remember_many([row for _, row in rows], **more)
+    places = {f"text {number}": place for number, (place, _) in enumerate(rows, 1)}
+    return replace(done, left_out=tuple((places[text], why) for text, why in done.left_out))
 
 
 def _batch_rows(stream: IO[bytes], most: int) -> Iterator[tuple[str, object]]:
