@@ -1011,7 +1011,7 @@ class Clock(Stress):
 
 class Sediment(Stress):
     def start(self, log: Path) -> subprocess.Popen:
-        """Start a run that takes long, and wait until it has stored its first piece."""
+        """Start a run."""
         process = subprocess.Popen(
             run_patiently("auto_sediment", "--session", str(log), "--apply",
                           "--max-chars", "100", "--root", str(self.root)),
@@ -1019,16 +1019,26 @@ class Sediment(Stress):
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         self.addCleanup(process.stderr.close)
-        while not (self.root / ".state_sediment.json").exists():
-            self.assertIsNone(process.poll(), "the run ended before it was seen at work")
-            time.sleep(0.005)
         return process
+
+    def wait_for(self, pattern: str, process: subprocess.Popen) -> None:
+        """Wait until the process has made such a file in the root."""
+        while True:
+            has_ended = process.poll() is not None
+            if list(self.root.glob(pattern)):
+                return
+            self.assertFalse(has_ended, f"the run ended without {pattern}")
+            time.sleep(0.005)
 
     def test_of_overlapping_runs_one_works_and_a_kill_needs_no_repair(self) -> None:
         log = write_log(self.folder / "sessions", ["alpha", "beta"], 150 if FULL else 60)
         link = self.folder / "link"
         link.symlink_to(self.root)
+        self.root.mkdir(mode=0o700)
+        store_lock = hermes.FileLock(self.root / ".lock")
+        store_lock.acquire(timeout=TIMEOUT)        # so that the first run does not end meanwhile
         first = self.start(log)
+        self.wait_for(".lock.queue/*", first)
         for root, arguments in ((self.root, {}), (link, {"cwd": "/", "env": {}}),
                                 (link, {"cwd": self.folder, "env": {"HOME": str(link)}})):
             other = run_sediment("--session", str(log), "--apply", "--root", str(root),
@@ -1036,6 +1046,8 @@ class Sediment(Stress):
             self.assertEqual((other.returncode, other.stdout), (0, ""), other.stderr)
             self.assertRegex(other.stderr, r"^auto_sediment: another run is at work [^\n]+\n$")
         self.assertIsNone(first.poll(), "the first run ended too early to prove anything")
+        store_lock.release()
+        self.wait_for(".state_sediment.json", first)
         first.send_signal(signal.SIGKILL)
         again = run_sediment("--session", str(log), "--apply", "--max-chars", "100", "--root",
                              str(self.root))
