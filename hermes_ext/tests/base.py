@@ -2,6 +2,7 @@
 import contextlib
 import hashlib
 import importlib.util
+import io
 import os
 import random
 import secrets
@@ -11,10 +12,13 @@ import string
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 import unittest
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
+from unittest import mock
 
 HOME = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(HOME))
@@ -93,6 +97,34 @@ def _kill_before(nth: int) -> None:
         setattr(os, name, pluralize(getattr(os, name)))
 
 
+def run_command(root: object, *words: object, stdin: bytes = b"",
+                environ: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the command line in this process, with streams of its own.
+
+    *environ* is its whole environment. A process for each command costs many times as much;
+    test_hermes_lite.py shows that the program started as a script does the same.
+    """
+    arguments = ["--root", str(root), *map(str, words)]
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+    variables = dict(os.environ if environ is None else environ)
+    read_zone = getattr(time, "tzset", lambda: None)           # from TZ; Windows has none
+    with tempfile.TemporaryFile() as file, io.TextIOWrapper(file, encoding="utf-8") as given:
+        file.write(stdin)
+        file.seek(0)
+        with mock.patch.multiple(sys, stdout=out, stderr=err, stdin=given), \
+                mock.patch.dict(os.environ, variables, clear=True):
+            read_zone()
+            try:
+                code = core.main(arguments)
+            except SystemExit as ended:            # --help
+                code = ended.code or 0
+    read_zone()
+    for stream in (out, err):
+        stream.flush()
+    said = (stream.buffer.getvalue().decode() for stream in (out, err))
+    return subprocess.CompletedProcess(arguments, code, *said)
+
+
 class Case(unittest.TestCase):
     """A root in a temporary folder, a clock that a test moves, and a grep over everything."""
 
@@ -115,10 +147,8 @@ class Case(unittest.TestCase):
         return memory
 
     def cli(self, *words: str, **environ: str) -> tuple[int, str, str]:
-        ran = subprocess.run(
-            [sys.executable, str(HOME / "hermes_lite.py"), "--root", str(self.root), *words],
-            capture_output=True, text=True, stdin=subprocess.DEVNULL,
-            env={"PATH": os.defpath, "HOME": str(self.home), **environ})
+        ran = run_command(self.root, *words, environ={
+            "PATH": os.defpath, "HOME": str(self.home), **environ})
         return ran.returncode, ran.stdout, ran.stderr
 
     def grep(self, needle: str) -> list[str]:

@@ -15,6 +15,7 @@ sys.path.insert(0, str(HOUSE))
 from hermes_ext.anchors import OPERATIONS, Anchors, extract, says, system       # noqa: E402
 from hermes_ext.import_export import bring_in, export                        # noqa: E402
 from hermes_lite import Config, ConfigError, HermesLite, Memory         # noqa: E402
+from hermes_ext.tests.base import run_command  # noqa: E402
 
 
 class AnchorsCase(unittest.TestCase):
@@ -408,8 +409,7 @@ class Settings(AnchorsCase):
 class Command(AnchorsCase):
 
     def run_it(self, *words: str) -> subprocess.CompletedProcess:
-        return subprocess.run([sys.executable, HOUSE / "hermes_lite.py", *words, "--root",
-                               self.folder / "root"], capture_output=True, encoding="utf-8")
+        return run_command(self.folder / "root", *words)
 
     def test_it_lists_values_and_who_holds_one_without_being_switched_on(self):
         self.run_it("remember", "客户张三的合同编号是CT2024-0876", "--tags", "a", "b,c", "--agent", "x")

@@ -29,6 +29,7 @@ from hermes_ext.archive import wal, zstd                                        
 from hermes_ext.maintenance import migrate                                        # noqa: E402
 from hermes_ext.archive.store import FILE, ArchiveStore                                 # noqa: E402
 from hermes_ext.archive.search import SearchTables                                # noqa: E402
+from hermes_ext.tests.base import run_command                                     # noqa: E402
 
 START = datetime(2026, 8, 17, 3, 31, 6, tzinfo=timezone.utc)
 NAMES = "Redis PostgreSQL Kafka Grafana Anna 张三 李四 Müller".split()
@@ -1210,9 +1211,7 @@ class TestInitCompress(Case):
     """init --compress."""
 
     def init(self, *words: str, root: str = "r") -> tuple[int, str]:
-        done = subprocess.run(
-            [sys.executable, str(HOME / "hermes_lite.py"), "--root", str(self.folder / root),
-             *words], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        done = run_command(self.folder / root, *words)
         return done.returncode, done.stdout + done.stderr
 
     @unittest.skipUnless(has_package(), NEEDS_PACKAGE)

@@ -19,7 +19,7 @@ HOUSE = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(HOUSE))
 
 from hermes_ext.audit import Audit, listed, verify                      # noqa: E402
-from hermes_ext.tests.base import setUpModule                           # noqa: E402, F401
+from hermes_ext.tests.base import run_command, setUpModule  # noqa: E402, F401
 from hermes_lite import Config, ConfigError, HermesLite, UsageError, redact  # noqa: E402
 
 NOW = datetime(2026, 8, 1, 12, tzinfo=timezone.utc)
@@ -336,10 +336,8 @@ class TestFiles(AuditCase):
 class TestCommand(AuditCase):
 
     def cli(self, *words: str, **environ: str) -> subprocess.CompletedProcess:
-        return subprocess.run(
-            [sys.executable, str(HOUSE / "hermes_lite.py"), "--root", str(self.root), *words],
-            capture_output=True, text=True, stdin=subprocess.DEVNULL,
-            env={"PATH": os.defpath, "HOME": str(self.root.parent), **environ})
+        return run_command(self.root, *words, environ={
+            "PATH": os.defpath, "HOME": str(self.root.parent), **environ})
 
     def test_commands_are_logged_with_surface_and_agent_and_verify_tells(self):
         self.root.mkdir(mode=0o700)

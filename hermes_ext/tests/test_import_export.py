@@ -17,7 +17,7 @@ HOUSE = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(HOUSE))
 
 from hermes_ext.import_export import bring_in, export                       # noqa: E402
-from hermes_ext.tests.base import a_secret                              # noqa: E402
+from hermes_ext.tests.base import a_secret, run_command  # noqa: E402
 from hermes_lite import (Config, HermesLite, Memory, NotFound, Refused,  # noqa: E402
                          UsageError, to_json)
 
@@ -490,12 +490,11 @@ class TestImport(ExchangeCase):
 class TestCommands(ExchangeCase):
 
     def run_it(self, *words: object, text: bytes = b"", code: int = 0) -> str:
-        run = subprocess.run([sys.executable, HOUSE / "hermes_lite.py", "--root",
-                              self.folder / "root", *words], input=text, capture_output=True,
-                             env={"PATH": os.environ["PATH"]})
-        self.assertEqual(run.returncode, code, run.stderr.decode())
-        self.assertNotIn(b"Traceback", run.stderr)
-        return run.stdout.decode()
+        run = run_command(self.folder / "root", *words, stdin=text,
+                          environ={"PATH": os.environ["PATH"]})
+        self.assertEqual(run.returncode, code, run.stderr)
+        self.assertNotIn("Traceback", run.stderr)
+        return run.stdout
 
     def test_export_pipes_into_import(self):
         self.run_it("remember", "Meetings are on Wednesday")

@@ -26,6 +26,7 @@ from hermes_lite import (ConfigError, DamagedData, FileStore, HermesLite, Locked
                          Memory, Refused, StorageError, UsageError, VectorKind)
 from hermes_ext.archive.store import FILE, ArchiveStore                          # noqa: E402
 from hermes_ext.maintenance import doctor, migrate                                # noqa: E402
+from hermes_ext.tests.base import run_command  # noqa: E402
 
 ENVIRON = {"HERMES_VECTOR_BACKEND": "local"}
 
@@ -331,8 +332,7 @@ class TestMigrate(unittest.TestCase):
         (root / "config.yaml").write_text("systems: {buffer: {}}\n")
 
         def run(*words: str) -> tuple[int, str]:
-            done = subprocess.run([sys.executable, str(HOME / "hermes_lite.py"), "--root", str(root),
-                                   *words], capture_output=True, text=True, encoding="utf-8")
+            done = run_command(root, *words)
             return done.returncode, done.stdout + done.stderr
         self.assertIn("systems.buffer stands before an archive", run("list")[1])
         code, said = run("doctor")

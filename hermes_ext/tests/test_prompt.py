@@ -21,7 +21,7 @@ sys.path.insert(0, str(HOUSE))
 from hermes_ext import prompt as w                                     # noqa: E402
 from hermes_ext.framing import block, flags, sanitised                  # noqa: E402
 from hermes_ext.prompt import Context, build_context                    # noqa: E402
-from hermes_ext.tests.base import setUpModule                           # noqa: E402, F401
+from hermes_ext.tests.base import run_command, setUpModule  # noqa: E402, F401
 from hermes_lite import (Config, HermesLite, MissingPackage, UsageError,         # noqa: E402
                          perform)
 
@@ -83,10 +83,8 @@ class WeaveCase(unittest.TestCase):
         return context.text.split("\n")[1:-1]
 
     def cli(self, *words: str) -> subprocess.CompletedProcess:
-        return subprocess.run(
-            [sys.executable, str(HOUSE / "hermes_lite.py"), "--root", str(self.root), *words],
-            capture_output=True, text=True, stdin=subprocess.DEVNULL,
-            env={"PATH": os.defpath, "HOME": str(self.root.parent)})
+        return run_command(self.root, *words, environ={
+            "PATH": os.defpath, "HOME": str(self.root.parent)})
 
 
 class TestTheBlock(WeaveCase):

@@ -27,7 +27,7 @@ import hermes_lite as core                                              # noqa: 
 from hermes_ext.automation import actions                                         # noqa: E402
 from hermes_ext.automation.report import report                                    # noqa: E402
 from hermes_ext.automation.rules import Rules                                      # noqa: E402
-from hermes_ext.tests.base import setUpModule                           # noqa: E402, F401
+from hermes_ext.tests.base import run_command, setUpModule  # noqa: E402, F401
 from hermes_lite import (Config, ConfigError, HermesLite, Memory, Refused, RemoteError,  # noqa: E402
                          UsageError, redact)
 
@@ -745,10 +745,8 @@ class TestReport(RulesCase):
 class TestCommand(RulesCase):
 
     def cli(self, *words: str) -> subprocess.CompletedProcess:
-        return subprocess.run(
-            [PYTHON, str(HOUSE / "hermes_lite.py"), "--root", str(self.root), *words],
-            capture_output=True, text=True, stdin=subprocess.DEVNULL,
-            env={"PATH": os.defpath, "HOME": str(self.root.parent)})
+        return run_command(self.root, *words, environ={
+            "PATH": os.defpath, "HOME": str(self.root.parent)})
 
     def test_rules_are_listed_checked_and_reported(self):
         self.root.mkdir(mode=0o700)

@@ -14,6 +14,7 @@ sys.path.insert(0, str(HOUSE))
 from hermes_ext.salience import Salience, born, current, system          # noqa: E402
 from hermes_lite import (Config, ConfigError, HermesLite, Hit, Memory, UsageError,   # noqa: E402
                          NotFound)
+from hermes_ext.tests.base import run_command  # noqa: E402
 
 
 class SalienceCase(unittest.TestCase):
@@ -220,8 +221,7 @@ class Command(unittest.TestCase):
     def test_the_commands_work_without_being_switched_on(self):
         with tempfile.TemporaryDirectory() as folder:
             def run(*words: str) -> subprocess.CompletedProcess:
-                return subprocess.run([sys.executable, HOUSE / "hermes_lite.py", *words, "--root",
-                                       folder], capture_output=True, encoding="utf-8")
+                return run_command(folder, *words)
 
             made = json.loads(run("remember", "端口是8080", "--tags", "net", "--json").stdout)["id"]
             self.assertEqual(json.loads(run("score", made, "--json").stdout)["score"], 4.0)

@@ -20,6 +20,7 @@ from hermes_ext import CONTENTS                                         # noqa: 
 from hermes_ext.settings import get, set_value, settings                # noqa: E402
 from hermes_lite import (ConfigError, DEFAULTS, HermesError, HermesLite, MissingPackage,  # noqa: E402
                          NotFound, UsageError, import_system, load_config)
+from hermes_ext.tests.base import run_command  # noqa: E402
 
 HAS_BOTH = all(importlib.util.find_spec(name) for name in ("yaml", "ruamel"))
 SHIPPED = (HOUSE / "config.yaml").read_text(encoding="utf-8")
@@ -37,10 +38,8 @@ class SettingsCase(unittest.TestCase):
             self.addCleanup(os.environ.__setitem__, name, os.environ.pop(name))
 
     def cli(self, *words: str, **environ: str) -> subprocess.CompletedProcess:
-        return subprocess.run(
-            [sys.executable, str(HOUSE / "hermes_lite.py"), "--root", str(self.root), *words],
-            capture_output=True, text=True, stdin=subprocess.DEVNULL,
-            env={"PATH": os.defpath, "HOME": str(self.root.parent), **environ})
+        return run_command(self.root, *words, environ={
+            "PATH": os.defpath, "HOME": str(self.root.parent), **environ})
 
     def environ(self, **values: str) -> None:
         for name, value in values.items():

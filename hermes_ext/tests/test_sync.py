@@ -21,7 +21,7 @@ from hermes_ext.sync import outbox                                              
 from hermes_ext.sync.sync import _show, retire, status, sync                    # noqa: E402
 from hermes_ext.sync.merge import (Item, Version, from_line, joined, merge,  # noqa: E402
                                    text_mark, to_line)
-from hermes_ext.tests.base import a_secret                             # noqa: E402
+from hermes_ext.tests.base import a_secret, run_command  # noqa: E402
 from hermes_lite import (Config, ConfigError, FileStore, HermesLite, Locked,     # noqa: E402
                          Memory, NotFound, Refused, is_ciphertext, to_json)
 
@@ -741,9 +741,7 @@ class TestKeys(SyncCase):
 class TestRuns(SyncCase):
 
     def cli(self, name: str, *words: str, code: int = 0) -> str:
-        done = subprocess.run(
-            [sys.executable, str(HOUSE / "hermes_lite.py"), "--root", str(self.folder / name),
-             *words], capture_output=True, text=True, env={"PATH": os.environ["PATH"]})
+        done = run_command(self.folder / name, *words, environ={"PATH": os.environ["PATH"]})
         self.assertEqual(done.returncode, code, done.stderr)
         self.assertNotIn("Traceback", done.stderr)
         return done.stdout + done.stderr

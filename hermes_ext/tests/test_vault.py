@@ -12,7 +12,7 @@ HOUSE = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(HOUSE))
 
 from hermes_ext import vault                                            # noqa: E402
-from hermes_ext.tests.base import a_secret                              # noqa: E402
+from hermes_ext.tests.base import a_secret, run_command  # noqa: E402
 from hermes_lite import (Config, FileStore, HermesLite, Mirror, Refused,       # noqa: E402
                          UsageError, from_markdown, read_markdown, to_markdown)
 
@@ -575,9 +575,7 @@ class TestCost(VaultCase):
 class TestCommands(VaultCase):
 
     def run_it(self, *words: str, code: int = 0) -> tuple[str, str]:
-        run = subprocess.run([sys.executable, HOUSE / "hermes_lite.py", "--root", self.root,
-                              *words], capture_output=True, text=True,
-                             env={"PATH": os.environ["PATH"]})
+        run = run_command(self.root, *words, environ={"PATH": os.environ["PATH"]})
         self.assertEqual(run.returncode, code, run.stderr)
         return run.stdout, run.stderr
 
