@@ -88,7 +88,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AGENT_PARAM", "BM25Index", "Backups", "Cipher", "CircuitBreaker", "Config", "ConfigError",
     "DEFAULTS", "DamagedData", "Digest", "Draft", "Event", "Extension", "Fact", "FileLock",
-    "FileStore", "Forgotten", "GraphStore", "HermesError", "HermesLite", "Hit", "Hits",
+    "FileStore", "Forgotten", "GraphStore", "HermesError", "HermesLite", "Hit", "Hits", "IdFilter",
     "JinaVectorizer", "Journal", "LABELS", "LLMDigester", "LocalHashVectorizer", "Locked",
     "Memory", "Mirror", "MissingPackage", "NotFound", "OPEN_SECTIONS", "OPERATIONS",
     "Operation", "Param", "Pruned", "REDACTION_RULES", "ROOM_PARAM", "Record", "Recovery",
@@ -98,7 +98,7 @@ __all__ = [
     "VectorFiles", "VectorKind", "Vectorizer",
     "append_bytes", "build_parser", "check_known", "check_rules", "check_selectors",
     "conflict_candidates", "count_access", "pluralize", "cut_tags", "differs_in_fact",
-    "display_text", "excerpt", "explain_usage", "extract_entities", "facts", "file_version",
+    "display_text", "estimate_confidence", "excerpt", "explain_usage", "extract_entities", "facts", "file_version",
     "find_conflicts", "find_duplicate", "find_root", "first_conflict", "fits", "format_mapping", "from_json",
     "fsync_folder", "get_encryption", "import_system", "is_ciphertext", "is_date", "is_gram",
     "is_one_word", "is_safe_id", "is_same_agent", "iso", "join_rows", "little_endian_bytes",
@@ -4422,6 +4422,9 @@ class Postings(Protocol):
     def terms_containing(self, pieces: Sequence[str]) -> list[str]:
         """Return each term in which one of *pieces* stands."""
 
+    def terms_beginning(self, start: str) -> list[str]:
+        """Return each term that begins with *start*, in no order."""
+
     def keys(self, docs: Iterable[int]) -> dict[int, str]:
         """Return the keys of those documents that there are."""
 
@@ -4506,6 +4509,12 @@ class MemoryPostings:
         found = {term: None for piece in pieces for term in _lines_with(piece, vocabulary)}
         found.update({term: None for term in fresh if any(piece in term for piece in pieces)})
         return [term for term in found if term[0] not in LABELS and self._docs_of(term)]
+
+    def terms_beginning(self, start: str) -> list[str]:
+        vocabulary, fresh = self._read_vocabulary()
+        found = {term: None for term in _lines_beginning(start, vocabulary)}
+        found.update({term: None for term in fresh if term.startswith(start)})
+        return [term for term in found if self._docs_of(term)]
 
     def _read_vocabulary(self) -> tuple[str, list[str]]:
         """Return all terms, most of them as one text of a term a line, the newest as a list."""
@@ -4678,6 +4687,15 @@ def _lines_with(piece: str, text: str) -> Iterator[str]:
         end = text.index("\n", at)
         yield text[text.rindex("\n", 0, at) + 1:end]
         at = text.find(piece, end)
+
+
+def _lines_beginning(start: str, text: str) -> Iterator[str]:
+    """Yield each line of a text that begins with *start*; the text begins and ends with \\n."""
+    at = text.find(f"\n{start}")
+    while at >= 0:
+        end = text.index("\n", at + 1)
+        yield text[at + 1:end]
+        at = text.find(f"\n{start}", end)
 
 
 class QueryTerm(NamedTuple):
@@ -5033,6 +5051,29 @@ class BM25Index:
             docs.update(postings.docs)
         keys = self.postings.keys(docs)
         return [keys[doc] for doc in sorted(keys, reverse=True)]
+
+    def known_words(self, words: Iterable[str]) -> dict[str, int]:
+        """Return how many notes have a word, for those of *words* that any note has.
+
+        Forms that stemming makes equal are one word. Of a word that is cut into several terms,
+        as a Chinese one is, it is the number for the rarest.
+        """
+        terms_of = {word: set(self.tokenize(word)) for word in words}
+        lists = self.postings.lists(dict.fromkeys(
+            term for terms in terms_of.values() for term in sorted(terms)))
+        return {word: min(lists[term].size for term in terms)
+                for word, terms in terms_of.items() if terms and lists.keys() >= terms}
+
+    def words_beginning(self, start: str) -> list[str]:
+        """Return the stemmed words of the notes that begin with a word; shortest first.
+
+        The word itself is left out, and so is one with a sign in it, such as a version.
+        """
+        terms = self.tokenize(start)
+        if len(terms) != 1 or is_gram(terms[0]):
+            return []
+        longer = {term for term in self.postings.terms_beginning(terms[0]) if term.isalpha()}
+        return sorted(longer - {terms[0]}, key=lambda term: (len(term), term))
 
     def similar_terms(self, query: str) -> list[QueryTerm]:
         """Return the terms of *query* and those that are spelled much like one of its words.
@@ -6292,6 +6333,8 @@ class Store(Protocol):
     def conflict_candidates(self, text: str) -> list[str]: ...
     def graph(self, *, rebuild: bool = False) -> GraphStore: ...
     def containing(self, text: str) -> list[str]: ...
+    def known_words(self, words: Iterable[str]) -> dict[str, int]: ...
+    def words_beginning(self, start: str) -> list[str]: ...
     def write(self, name: str, data: bytes) -> Path: ...
     def read(self, name: str) -> bytes | None: ...
     def holding(self, memory_id: str) -> list[str]: ...
@@ -7745,6 +7788,14 @@ class FileStore:
         return [memory_id for memory_id in ids
                 if wanted and wanted in normalise(self.text(memory_id))]
 
+    def known_words(self, words: Iterable[str]) -> dict[str, int]:
+        """Return how many memories have a word, for those of *words* that any has."""
+        return self.index.known_words(words)
+
+    def words_beginning(self, start: str) -> list[str]:
+        """Return the words, as they are stemmed, that begin with a word and are longer."""
+        return self.index.words_beginning(start)
+
     # -- reading ------------------------------------------------------------
 
     def refresh(self) -> None:
@@ -9114,6 +9165,24 @@ class Embeddings:
         self.background = BackgroundEmbedder(session, self._embed_missing)
         self._is_behind = False                    # a recall has missed vectors
 
+    @contextlib.contextmanager
+    def offline(self) -> Iterator[None]:
+        """Ask no remote service while the block runs, in this thread or task alone.
+
+        Local vectors answer a query and no reranker is asked; the vectors of what is written
+        are made later.
+        """
+        token = _OFFLINE.set(True)
+        try:
+            yield
+        finally:
+            _OFFLINE.reset(token)
+
+    @property
+    def may_send(self) -> bool:
+        """Whether a remote service may be asked: neither in a batch nor in `offline`."""
+        return not (self.is_offline or _OFFLINE.get())
+
     @property
     def vectorizer(self) -> Vectorizer:
         """The backend that HERMES_VECTOR_BACKEND, the config and the keys choose.
@@ -9154,14 +9223,14 @@ class Embeddings:
         self._is_behind = count > 0
         if not count:
             return []
-        if not self.is_offline:
+        if self.may_send:
             self.background.wake()
         return [f"vectors: {count} of {len(self._session.store)} memories wait for theirs and are "
                 "found by words alone; `reindex` makes them now"]
 
     def wake(self) -> None:
         """Have the vectors of what was written made in the background."""
-        if not self.is_local:
+        if self.may_send and not self.is_local:
             self.background.wake()
 
     def embed_pending(self, *, seconds: float = math.inf) -> list[str]:
@@ -9180,7 +9249,7 @@ class Embeddings:
     def close(self, *, has_written: bool) -> None:
         """Stop the background; what this process wrote or missed is made in close_seconds."""
         seconds = 0.0
-        if has_written or self._is_behind:
+        if self.may_send and (has_written or self._is_behind):
             seconds = float(self._session.config["vectors"]["close_seconds"])
         self.background.stop(seconds)
 
@@ -9188,7 +9257,7 @@ class Embeddings:
                        progress: Callable[[str, int, int], None] | None = None) -> list[str]:
         """Embed batch after batch until none is missing; no lock is held meanwhile."""
         degraded: list[str] = []
-        if self.is_local or self.is_offline:
+        if self.is_local or not self.may_send:
             return degraded
         end, done, before = time.monotonic() + seconds, 0, None
         with contextlib.suppress(Locked, StorageError), self._jobs.exclusive("vectors"):
@@ -9246,14 +9315,18 @@ class Embeddings:
         """Ask a remote backend behind the circuit breaker; None when it cannot answer."""
         if self.is_local:
             return None
-        if self.is_offline:
-            degraded.append("vectors: a batch is open; answered locally")
+        if not self.may_send:
+            if self.is_offline:
+                degraded.append("vectors: a batch is open; answered locally")
             return None
         try:
             return self.breaker.run(self.vectorizer.name, lambda: call(self.vectorizer))
         except (RemoteError, MissingPackage) as problem:
             degraded.append(f"vectors: {problem}; answered locally")
             return None
+
+
+_OFFLINE: contextvars.ContextVar[bool] = contextvars.ContextVar("offline", default=False)
 
 
 class BackgroundEmbedder:
@@ -9732,8 +9805,9 @@ class Search:
         """Let the reranker order the first 20; without one, or when it fails, keep the order."""
         if self.reranker is None or len(hits) < 2:
             return hits
-        if self._embeddings.is_offline:
-            degraded.append("rerank: a batch is open")
+        if not self._embeddings.may_send:
+            if self._embeddings.is_offline:
+                degraded.append("rerank: a batch is open")
             return hits
         head, tail = hits[:_RERANK_DEPTH], hits[_RERANK_DEPTH:]
         try:

@@ -3528,6 +3528,20 @@ class StoreContract:
             self.assertEqual((len(store), store.get("nothing")), (3, None))
             self.assertEqual(store.get("mem_2").content, self.texts["mem_2"])
 
+    def test_words_are_known_and_looked_up_by_their_beginning(self):
+        for store in self.both():
+            self.assertEqual(store.known_words(["gateways", "Redis", "周会", "周三会", "", "none"]),
+                             {"gateways": 2, "Redis": 1, "周会": 1})
+            self.assertEqual(store.words_beginning("gate"), ["gatewai"])
+            self.assertEqual(store.words_beginning("gateway"), [])
+            self.assertEqual(store.words_beginning("周"), [])
+            with store.transaction():
+                store.put(Memory("mem_4", "A gatekeeper", created_at=h.iso(NOON)))
+            self.assertEqual(store.words_beginning("gate"), ["gatewai", "gatekeep"])
+            with store.transaction():
+                store.remove("mem_4", why=None)
+            self.assertEqual(store.words_beginning("gate"), ["gatewai"])
+
     def test_searches_find_and_accept_filters(self):
         local = LocalHashVectorizer()
         for store in self.both():
@@ -4934,6 +4948,33 @@ class Remembering(Case):
         self.assertEqual(memory.get(tagged.id).tags, ("red", "blue"))
 
     def test_nothing_is_sent_while_a_batch_holds_the_lock(self):
+        memory, sent = self.remote()
+        with memory.batch():
+            memory.remember("a note about ferries")
+            gone = memory.remember("ferries of another kind, in winter").id
+            self.assertIn("rerank: a batch is open", memory.recall("ferries").degraded)
+            memory.forget(gone)
+            hits = memory.recall("ferries")
+            self.assertEqual(([hit.content for hit in hits], sent), (["a note about ferries"], []))
+            self.assertIn("a batch is open", hits.degraded[0])
+        self.assertEqual(memory.embed_pending(), [])
+        self.assertEqual(sent, ["a note about ferries"])
+        self.assertEqual(memory.recall("ferries").degraded, ())
+
+    def test_nothing_is_sent_while_the_embeddings_are_offline(self):
+        memory, sent = self.remote()
+        with memory.embeddings.offline():
+            memory.remember("a note about ferries")
+            memory.remember("ferries of another kind, in winter")
+            self.assertEqual(len(memory.recall("ferries")), 2)
+            self.assertEqual(memory.embed_pending(), [])
+            memory.close()
+        self.assertEqual(sent, [])
+        self.assertEqual(memory.embed_pending(), [])
+        self.assertEqual(len(sent), 2)
+
+    def remote(self):
+        """A memory whose vectors and reranker are remote, and the list of what is sent."""
         sent = []
 
         class Far:
@@ -4950,18 +4991,7 @@ class Remembering(Case):
             def rerank(self, query, texts):
                 sent.append("rerank")
                 return [1.0] * len(texts)
-        memory = h.HermesLite(self.root, vectorizer=Far(), reranker=Reranker())
-        with memory.batch():
-            memory.remember("a note about ferries")
-            gone = memory.remember("ferries of another kind, in winter").id
-            self.assertIn("rerank: a batch is open", memory.recall("ferries").degraded)
-            memory.forget(gone)
-            hits = memory.recall("ferries")
-            self.assertEqual(([hit.content for hit in hits], sent), (["a note about ferries"], []))
-            self.assertIn("a batch is open", hits.degraded[0])
-        self.assertEqual(memory.embed_pending(), [])
-        self.assertEqual(sent, ["a note about ferries"])
-        self.assertEqual(memory.recall("ferries").degraded, ())
+        return h.HermesLite(self.root, vectorizer=Far(), reranker=Reranker()), sent
 
 
 class Recalling(Case):

@@ -383,6 +383,15 @@ class TablePostings:
                                    and any(piece in term for piece in pieces)))
         return [*found]
 
+    def terms_beginning(self, start: str) -> list[str]:
+        first, tail = _sql(start), self.tail_lists()
+        saved = self.tables.sql("SELECT term FROM vocabulary WHERE term>=? AND term<?",
+                                (first, first + chr(0x10ffff)))
+        found = dict.fromkeys(term for term, in saved)
+        found.update(dict.fromkeys(term for term in tail if _is_word(term)
+                                   and term.startswith(start)))
+        return [*found]
+
     def keys(self, docs: Iterable[int]) -> dict[int, str]:
         wanted = list(docs)
         self._note("doc", str([doc for doc in wanted if doc not in self._names]))

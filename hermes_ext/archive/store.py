@@ -377,6 +377,18 @@ class ArchiveStore(ArchiveFile, Rescue, TombstoneTable, Vectors):
             found = [row for row in rows if wanted in normalise(entry_of(row[2])["content"])]
         return [memory_id for _, memory_id, _ in sorted(found, reverse=True)]
 
+    @mended
+    def known_words(self, words: Iterable[str]) -> dict[str, int]:
+        """Return how many memories have a word, for those of *words* that any has."""
+        with self._reading():
+            return self._search.index.known_words(words)
+
+    @mended
+    def words_beginning(self, start: str) -> list[str]:
+        """Return the words, as they are stemmed, that begin with a word and are longer."""
+        with self._reading():
+            return self._search.index.words_beginning(start)
+
     # -- upkeep -------------------------------------------------------------
 
     @mended
