@@ -29,6 +29,7 @@ only way to read it.
 
 Modules, each using only those above it:
 
+    wording       a question in other spellings, compounds and synonyms: German, English, Chinese
     policy        lanes, origins, ceilings, reason codes; the settings of config.yaml
     authority     Authority of one memory, its form in meta, its seal
     origin        entry points, claims, whether a person is at the terminal

@@ -12,6 +12,7 @@ from hermes_ext.lanes.authority import (NAME, UNTRUSTED, Authority, claimed, is_
 from hermes_ext.lanes.origin import Claim, ceiling, current_claim, default_origin, is_model
 from hermes_ext.lanes.policy import (CONFIDENCE, ORIGINS, REASONS, Policy, lowest, rank,
                                      read_policy)
+from hermes_ext.lanes.wording import Wording
 from hermes_lite import (Draft, HermesLite, Hit, Memory, Refused, UsageError, fits, iso,
                          parse_time, tag_forms)
 
@@ -27,6 +28,8 @@ class Lanes:
     def __init__(self, memory: HermesLite, policy: Policy | None = None) -> None:
         self.memory = memory
         self.policy = policy or Policy()
+        self._wording = Wording(self.policy.synonyms)
+        self._reworded: tuple[str, dict[str, float]] = "", {}
         self._key: bytes | None = None
 
     @property
@@ -153,15 +156,24 @@ class Lanes:
         """Return the ids of what waits, of raw snippets and of what no longer holds."""
         return self.memory.store.tagged(("lanes/hidden",))
 
+    def retrieve(self, query: str) -> list[str]:
+        """Return what answers a question in other spellings, compounds and synonyms."""
+        found = self._wording.retrieve(self.memory, query, self.hidden())
+        self._reworded = query, found
+        return list(found)
+
     def rerank(self, hits: Sequence[Hit], query: str) -> list[Hit]:
         """Say of each hit what it may do; drop what must not be found."""
         kept = []
+        asked, reworded = self._reworded
         for hit in hits:
             found = self.authority(hit.memory)
+            likely = reworded.get(hit.id, 0.0) if query == asked else 0.0
             if not is_hidden(found):
-                kept.append(replace(hit, why={**hit.why, NAME: {
-                    "lane": found.lane, "origin": found.origin,
-                    "confidence": found.confidence}}))
+                kept.append(replace(
+                    hit, confidence=max(hit.confidence, round(likely, 4)), why={**hit.why, NAME: {
+                        "lane": found.lane, "origin": found.origin,
+                        "confidence": found.confidence}}))
         return kept
 
     def describe(self, memory: Memory) -> Memory:
@@ -260,7 +272,8 @@ def find(memory: HermesLite) -> Lanes:
 
 
 def system(memory: HermesLite, *, lanes: object = None, origins: object = None,
-           review: object = "off", rebound: object = None) -> Lanes:
+           review: object = "off", rebound: object = None, synonyms: object = None,
+           inject: object = None) -> Lanes:
     """Make the Extension; the arguments are its settings in config.yaml."""
     return Lanes(memory, read_policy(lanes=lanes, origins=origins, review=review,
-                                     rebound=rebound))
+                                     rebound=rebound, synonyms=synonyms, inject=inject))

@@ -7,6 +7,16 @@ The settings under `systems.lanes` in config.yaml, with their defaults:
     origins: {hook: conversation, mcp: inference}       # the ceiling of an entry point
     review: off                 # models: what a model proposes waits for a person
     rebound: {idle_hours: 6, facts: 3}
+    synonyms: [[db, datenbank, database, 数据库]]        # beside those of `wording.SYNONYMS`
+    inject:                     # characters of a turn's block, 0 leaves a part out
+      identity: 600             # first turn; later_identity: of the others
+      later_identity: 200
+      preference: 800
+      evidence: 1500
+      lessons: 600
+      related: 500              # AGENT_MEMORY_RELATIONS=off leaves it out
+      entity_attributes: 0      # AGENT_MEMORY_BUDGET_ENTITY_ATTRS
+      rules: 600
 """
 from __future__ import annotations
 
@@ -14,9 +24,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hermes_lite import ConfigError, UsageError, check_known
+from hermes_ext.lanes.wording import SYNONYMS
+from hermes_lite import ConfigError, UsageError, check_known, is_gram, tokenize_terms
 
-__all__ = ["CEILINGS", "CONFIDENCE", "LANES", "Lane", "ORIGINS", "Policy", "REASONS", "lowest",
+__all__ = ["BUDGETS", "CEILINGS", "CONFIDENCE", "LANES", "Lane", "ORIGINS", "Policy", "REASONS", "lowest",
            "rank", "read_policy"]
 
 # From the most to the least trusted.
@@ -66,6 +77,11 @@ LANES = {lane.name: lane for lane in (
     Lane("procedural", 30, 0.5, ("observation",)))}
 
 
+# Characters of each part of the block that a turn is given.
+BUDGETS = {"identity": 600, "later_identity": 200, "preference": 800, "evidence": 1500,
+           "lessons": 600, "related": 500, "entity_attributes": 0, "rules": 600}
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """The lanes, ceilings and limits of one root."""
@@ -74,6 +90,8 @@ class Policy:
     review: str = "off"
     idle_hours: float = 6.0
     rebound_facts: int = 3
+    synonyms: tuple[tuple[str, ...], ...] = SYNONYMS
+    budgets: Mapping[str, int] = field(default_factory=lambda: BUDGETS)
 
     def lane(self, name: object) -> Lane:
         """Return the lane of this name; UsageError when there is none."""
@@ -102,7 +120,8 @@ def lowest(origins: Iterable[str]) -> str:
 
 
 def read_policy(*, lanes: object = None, origins: object = None, review: object = "off",
-                rebound: object = None) -> Policy:
+                rebound: object = None, synonyms: object = None,
+                inject: object = None) -> Policy:
     """Read the settings of config.yaml; ConfigError names the one that is wrong."""
     made = dict(LANES)
     for name, settings in _mapping("lanes", lanes, LANES).items():
@@ -120,7 +139,35 @@ def read_policy(*, lanes: object = None, origins: object = None, review: object 
     review = "off" if review is False else review          # YAML reads off as false
     if review not in ("off", "models"):
         raise _wrong("review", review, "off or models")
-    return Policy(made, ceilings, str(review), float(hours), facts)
+    return Policy(made, ceilings, str(review), float(hours), facts, _synonyms(synonyms),
+                  _budgets(inject))
+
+
+def _synonyms(groups: object) -> tuple[tuple[str, ...], ...]:
+    """Return the built-in groups of words that mean the same, and those of config.yaml."""
+    wanted = "lists of single words that mean the same, such as [[db, database]]"
+    if groups is None:
+        return SYNONYMS
+    if not isinstance(groups, (list, tuple)):
+        raise _wrong("synonyms", groups, wanted)
+    for group in groups:
+        if not isinstance(group, (list, tuple)) or not all(map(_is_word, group)):
+            raise _wrong("synonyms", group, wanted)
+    return (*SYNONYMS, *map(tuple, groups))
+
+
+def _is_word(text: object) -> bool:
+    if not isinstance(text, str) or len(text.split()) != 1:
+        return False
+    return is_gram(text[0]) or len(tokenize_terms(text)) == 1
+
+
+def _budgets(given: object) -> Mapping[str, int]:
+    budgets = {**BUDGETS, **_mapping("inject", given, BUDGETS)}
+    for name, size in budgets.items():
+        if type(size) is not int or size < 0:
+            raise _wrong(f"inject.{name}", size, "a number of characters, 0 to leave it out")
+    return budgets
 
 
 def _lane(lane: Lane, settings: object) -> Lane:
