@@ -32,7 +32,7 @@ _WORDS, _LONGER = 12, 8        # words of a question that are looked at, longer 
 _LEAST_WORD = 5                # letters of a word that has other spellings
 _LEAST_COMPOUND = 8            # letters of a compound,
 _LEAST_PART, _LEAST_REST = 4, 3          # of its beginning, and of the word that follows,
-_LEAST_UNKNOWN_REST = 4        # where the store does not know that word
+_LEAST_UNKNOWN = 5             # of each where the store does not know that word: not Port-ugal
 _DEPTH, _HITS = 200, 20
 _TO_LETTERS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue"})
 _JOINTS = ("", "s", "es", "n", "en")     # between the parts of a German compound
@@ -134,7 +134,8 @@ def _parts(word: str, pieces: Sequence[str], known: Mapping[str, int]) -> list[s
         end = next((end for end in ends if len(end) >= _LEAST_REST and end in known), None)
         if end is not None:
             return [start, end]
-        if word not in known and len(rest) >= _LEAST_UNKNOWN_REST and rest not in _ENDINGS:
+        if word not in known and rest not in _ENDINGS and (
+                min(len(start), len(rest)) >= _LEAST_UNKNOWN):
             return [start]
     return []
 
