@@ -51,9 +51,9 @@ CONTENTS: dict[str, tuple[str, dict[str, str]]] = {
         "sync": "bring the memories of several machines together through a folder"}),
     "embedders": ("embedders", {}),
     "doctor": ("maintenance.doctor", {
-        "doctor": "check the store and say what mends it"}),
+        "doctor": "check the store and name the command that repairs it"}),
     "repair": ("maintenance.repair", {
-        "repair": "mend what can be mended without loss"}),
+        "repair": "repair whatever can be repaired without loss"}),
     "backups": ("maintenance.backups", {
         "backup": "write everything needed into one file"}),
     "restore": ("maintenance.restore", {

@@ -1,4 +1,4 @@
-"""The files and the index of cold storage: what is written, in which order, and how it is mended.
+"""The files and the index of cold storage: formats, write order, check and repair.
 
 The system cold moves memories here and back; doctor, repair, scrub, forget, encrypt, backup and
 restore reach cold files through this module.
@@ -183,14 +183,14 @@ def _sha256(data: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that is wrong with cold storage; `mend` is None where only a person can help.
+    """A fault of cold storage; `repair` is None where only a person can help.
 
-    `repair` says what `mend` does; that returns sentences about what it could not do.
+    `remedy` says what `repair` does; that returns sentences about what it could not do.
     """
-    says: str
+    message: str
     state: str = "fail"
-    repair: str = ""
-    mend: Callable[[], list[str]] | None = None
+    remedy: str = ""
+    repair: Callable[[], list[str]] | None = None
     command: str = "repair"
 
 
@@ -434,7 +434,7 @@ class ColdFiles:
             number += 1
         return name
 
-    # -- checking and mending --
+    # -- checking and repairing --
 
     def adopt(self, place: str) -> tuple[list[str], list[str]]:
         """Take over the files of *place* that the index does not name; return (ids, problems).

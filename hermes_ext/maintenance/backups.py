@@ -129,7 +129,7 @@ def verify(memory: HermesLite, file: str | os.PathLike | None = None) -> Copy:
 
 
 def _newest_manual(store: FileStore) -> Path:
-    """Return the newest backup made by hand; one dated after tomorrow, by a wrong clock, is last."""
+    """Return the newest backup made by hand; one dated after tomorrow comes after all others."""
     tomorrow = store.clock().timestamp() + 86_400
 
     def trust_and_age(path: Path) -> tuple[bool, float]:

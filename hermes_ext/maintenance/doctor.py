@@ -27,18 +27,18 @@ from hermes_ext.maintenance.store_files import (
     leftovers, loose_files, maybe_json, mirror_gaps, show, tombstones_of)
 from hermes_lite import DamagedData, FileStore, HermesError, HermesLite, Operation, StorageError
 
-__all__ = ["Check", "Checkup", "OPERATIONS", "doctor"]
+__all__ = ["Check", "Checkup", "OPERATIONS", "doctor", "open_unread"]
 
 
-# -- the checkup -------------------------------------------------------------------
+# -- checkup -------------------------------------------------------------------
 
 @dataclass(frozen=True, slots=True)
 class Check(core.Record):
-    """One thing looked at: `state` is ok, warn or fail; `mend` is the command, None when ok."""
+    """Result of one check: `state` is ok, warn or fail, `command` repairs it if there is one."""
     name: str
     state: str
-    says: str
-    mend: str | None = None
+    message: str
+    command: str | None = None
 
 
 class Checkup(list):
@@ -49,78 +49,115 @@ class Checkup(list):
         return int(any(check.state == "fail" for check in self))
 
     def lines(self) -> Iterator[str]:
-        """Yield what a person should read."""
+        """Yield the lines that the command prints."""
         for check in self:
-            yield f"{check.state:4}  {check.name}: {check.says}" + (
-                f"; run `{check.mend}`" if check.mend else "")
+            advice = f"; run `{check.command}`" if check.command else ""
+            yield f"{check.state:4}  {check.name}: {check.message}{advice}"
 
 
-def _bare(root: str | None) -> HermesLite:
-    """Open a memory without reading its config or key, so that a broken one can be looked at."""
-    config, place = core.Config(), core.find_root(root)
+def open_unread(root: str | None) -> HermesLite:
+    """Open a memory without reading its config or key, so that a broken one can be checked."""
+    config = core.Config()
+    place = core.find_root(root)
     if (place / "memory_archive.db").exists() and not (place / "index.json").exists():
         return HermesLite(place, config=config)
     return HermesLite(place, config=config, store=FileStore(place, config, is_read_only=True))
 
 
 def doctor(memory: HermesLite) -> Checkup:
-    """Look at everything and change nothing (modes of .env and keys aside); see the module."""
-    checkup, root = Checkup(), file_store(memory).root
+    """Look at everything and change nothing (modes of .env and keys aside); see the module.
+
+    Checks depend on those before them: a config or key that cannot be read ends the checkup.
+    """
+    root = file_store(memory).root
     if not root.is_dir():
         return Checkup([Check("root", "warn", f"{root} does not exist yet", "init")])
-    checkup += [_look(check, root) for check in (_check_permissions, _check_disk, _check_lock)]
+    checkup = Checkup(_look(check, root) for check in (
+        _check_permissions, _check_disk, _check_lock))
+    config = _check_settings(memory, checkup)
+    if config is None:
+        return checkup
+    if is_archive(memory.store):
+        _check_archive(memory.store, checkup)
+    else:
+        _check_files(memory, config, checkup)
+    return checkup
+
+
+def _check_settings(memory: HermesLite, checkup: Checkup) -> core.Config | None:
+    """Add the checks of config.yaml and of the systems' settings; return a config that is good."""
+    root = memory.root
     try:
         config = core.load_config(root)
         core.check_rules(config["security"]["redact_patterns"])
-        checkup.append(Check("config", "warn" if config.notices else "ok",
-                             "; ".join(config.notices) or "it can be read"))
     except HermesError as problem:
-        return Checkup([*checkup, Check("config", "fail", str(problem))])
+        checkup.append(Check("config", "fail", str(problem)))
+        return None
+    checkup.append(Check("config", "warn" if config.notices else "ok",
+                         "; ".join(config.notices) or "it can be read"))
     memory.store.config = config
     try:
-        HermesLite(root, config=config, store=memory.store)     # each looks at its settings
+        HermesLite(root, config=config, store=memory.store)    # each system checks its settings
     except HermesError as problem:
-        return Checkup([*checkup, Check("systems", "fail", str(problem))])
-    if is_archive(memory.store):
-        return _doctor_archive(memory.store, checkup)
-    memory.take_notices()                          # of systems that had no key to read with
+        checkup.append(Check("systems", "fail", str(problem)))
+        return None
+    return config
+
+
+def _check_archive(store: FileStore, checkup: Checkup) -> None:
+    """Add the checks of an archive."""
+    faults = store.faults()
+    if faults:
+        checkup.append(Check("records", "fail", "; ".join(faults), "repair"))
+        return
+    checkup.append(Check("records", "ok", "the file is whole and the indexes fit"))
+    tombstones = tombstones_of(store)
+    back = {each["id"] for each in tombstones.values()} & {*store.ids()}
+    if back:
+        checkup.append(Check("tombstones", "fail", f"{len(back)} forgotten memories are back"))
+    else:
+        checkup.append(Check("tombstones", "ok", f"{len(tombstones)} forgotten texts stay away"))
+    checkup += [_look(check, store) for check in _OF_ANY_STORE]
+
+
+def _check_files(memory: HermesLite, config: core.Config, checkup: Checkup) -> None:
+    """Add the checks of a store of files, which is opened anew, with its key and read-only."""
+    memory.take_notices()                          # from systems that had no key to read with
     try:
-        keyless = config.env("HERMES_ENCRYPT").lower() in ("on", "1", "true") and not (
-            config.env("HERMES_MASTER_KEY") or (root / ".master_key").exists())
-        sealed = any(core.is_ciphertext(core.magic_bytes(path)) for path in root.glob("*.json"))
-        cipher = None if keyless and not sealed else core.get_encryption(root, config)
-        store = FileStore(root, config, cipher=cipher, clock=memory.store.clock,
+        cipher = None if _lacks_new_key(memory.root, config) else core.get_encryption(
+            memory.root, config)
+        store = FileStore(memory.root, config, cipher=cipher, clock=memory.store.clock,
                           is_read_only=True)
         store.progress = memory.store.progress
         checkup.append(_look(_check_key, store))
         store.refresh()
+    except DamagedData as problem:
+        checkup.append(Check("records", "fail", str(problem), "repair"))
+        return
+    except StorageError as problem:
+        checkup.append(Check("records", "fail", str(problem)))
+        return
     except HermesError as problem:
-        name = "records" if isinstance(problem, (DamagedData, StorageError)) else "key"
-        mend = "repair" if isinstance(problem, DamagedData) else None
-        return Checkup([*checkup, Check(name, "fail", str(problem), mend)])
-    for check in (_check_records, _check_mirror, _check_search, _check_vectors, _check_tombstones,
-                  _check_cold, _check_backups, _check_leftovers, _check_clock, _check_secrets):
-        checkup.append(_look(check, store))
-    return checkup
+        checkup.append(Check("key", "fail", str(problem)))
+        return
+    checks = (_check_records, _check_mirror, _check_search, _check_vectors, _check_tombstones,
+              *_OF_ANY_STORE)
+    checkup += [_look(check, store) for check in checks]
 
 
-def _doctor_archive(store: FileStore, checkup: Checkup) -> Checkup:
-    faults = store.faults()
-    checkup.append(Check("records", "fail" if faults else "ok", "; ".join(faults) or
-                         "the file is whole and the indexes fit", "repair" if faults else None))
-    if not faults:
-        back = {tombstone["id"] for tombstone in tombstones_of(store).values()} & {*store.ids()}
-        checkup.append(Check("tombstones", "fail" if back else "ok",
-                             f"{len(back)} forgotten memories are back" if back else
-                             f"{len(tombstones_of(store))} forgotten texts stay away"))
-        checkup += [_look(check, store) for check in (_check_cold, _check_backups,
-                                                      _check_leftovers, _check_clock,
-                                                      _check_secrets)]
-    return checkup
+def _lacks_new_key(root: Path, config: core.Config) -> bool:
+    """Tell whether encryption is on but has not begun: there is no key and no sealed file.
+
+    Reading the key would make one, and doctor changes nothing.
+    """
+    is_on = config.env("HERMES_ENCRYPT").lower() in ("on", "1", "true")
+    has_key = config.env("HERMES_MASTER_KEY") or (root / ".master_key").exists()
+    is_sealed = any(core.is_ciphertext(core.magic_bytes(path)) for path in root.glob("*.json"))
+    return bool(is_on and not has_key and not is_sealed)
 
 
 def _look(check: Callable[..., Check], subject: object) -> Check:
-    """Run one check; what the disk refuses is its result."""
+    """Run one check; an error of the disk is its result."""
     try:
         return check(subject)
     except OSError as problem:
@@ -142,11 +179,17 @@ def _check_permissions(root: Path) -> Check:
 
 
 def _check_disk(root: Path) -> Check:
-    free, size = shutil.disk_usage(root).free, 0
+    """Compare free space with the size of the root: a compaction or backup writes it once more."""
+    free = shutil.disk_usage(root).free
+    size = 0
     for path in root.rglob("*"):
         with contextlib.suppress(FileNotFoundError):           # another process removed it
             size += path.stat().st_size if path.is_file() else 0
-    state = "fail" if free < size + 1_000_000 else "warn" if free < 3 * size + 50_000_000 else "ok"
+    state = "ok"
+    if free < 3 * size + 50_000_000:
+        state = "warn"
+    if free < size + 1_000_000:
+        state = "fail"
     return Check("disk", state, f"{free:,} bytes are free, the store has {size:,}")
 
 
@@ -161,27 +204,42 @@ def _check_lock(root: Path) -> Check:
 
 
 def _check_backups(store: FileStore) -> Check:
-    paths = sorted(store.root.glob("backups/*.bak")) + sorted(store.root.glob("backups/*.json"))
-    paths = [path for path in paths if not path.name.startswith("tombstones.")]
-    bad = [path.name for path in paths if store.read(f"backups/{path.name}") is None
-           or maybe_json(store.read(f"backups/{path.name}")) is None]
-    for path in sorted(store.root.glob("backups/*.tar.gz")):
-        paths.append(path)
-        try:
-            check_archive(list(core.read_files(path)), path)
-        except (OSError, ValueError):
-            bad.append(path.name)
-    tomorrow = f"{store.clock() + timedelta(days=1):%Y%m%d}"
-    late = [path.name for path in paths if (found := re.search(r"[._](\d{8})[._]", path.name))
-            and found[1] > tomorrow]
+    """Read every daily copy, archive of prune and backup."""
+    folder = store.root / "backups"
+    records = [path for path in (*sorted(folder.glob("*.bak")), *sorted(folder.glob("*.json")))
+               if not path.name.startswith("tombstones.")]
+    archives = sorted(folder.glob("*.tar.gz"))
+    late = [path.name for path in (*records, *archives)
+            if _day_in_name(path.name) > f"{store.clock() + timedelta(days=1):%Y%m%d}"]
     if late:
         return Check("backups", "warn", f"{', '.join(late[:3])}: dated in the future by a wrong "
                      "clock, so it serves last; give it the right date in its name, or delete it")
+    bad = [path.name for path in records if not _is_json(store.read(f"backups/{path.name}"))]
+    bad += [path.name for path in archives if not _is_whole(path)]
+    count = len(records) + len(archives)
     if bad:
-        return Check("backups", "warn", f"{len(bad)} of {len(paths)} are damaged: "
+        return Check("backups", "warn", f"{len(bad)} of {count} are damaged: "
                      f"{', '.join(bad[:3])}", "backup")
-    count = core.pluralize(len(paths), "backup or archive", "backups and archives")
-    return Check("backups", "ok", f"{count} can be read")
+    counted = core.pluralize(count, "backup or archive", "backups and archives")
+    return Check("backups", "ok", f"{counted} can be read")
+
+
+def _day_in_name(name: str) -> str:
+    """Return the day, as 20260817, that the name of a backup contains, or ""."""
+    found = re.search(r"[._](\d{8})[._]", name)
+    return found[1] if found else ""
+
+
+def _is_json(data: bytes | None) -> bool:
+    return data is not None and maybe_json(data) is not None
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        check_archive(list(core.read_files(path)), path)
+        return True
+    except (OSError, ValueError):
+        return False
 
 
 def _check_cold(store: FileStore) -> Check:
@@ -191,33 +249,43 @@ def _check_cold(store: FileStore) -> Check:
         return Check("cold", "fail", f"{INDEX} cannot be read", "repair")
     faults = cold.faults()
     if not faults:
-        return Check("cold", "ok", f"{core.pluralize(len(cold.memories), 'memory', 'memories')} in "
-                     f"{core.pluralize(len(cold.files), 'file')} can be read")
+        memories = core.pluralize(len(cold.memories), "memory", "memories")
+        files = core.pluralize(len(cold.files), "file")
+        return Check("cold", "ok", f"{memories} in {files} can be read")
     worst = "fail" if any(fault.state == "fail" for fault in faults) else "warn"
     commands = [fault.command for fault in faults if fault.command]
-    return Check("cold", worst, "; ".join(fault.says for fault in faults[:3]),
+    return Check("cold", worst, "; ".join(fault.message for fault in faults[:3]),
                  commands[0] if commands else None)
 
 
 def _check_leftovers(store: FileStore) -> Check:
-    left = len(leftovers(store.root))
+    """Look for temporary files and damaged indexes, and for damaged files set aside."""
+    left = leftovers(store.root)
     aside = [name for name, _ in files_of(store.root)
              if (".damaged-" in name or "/rejected_" in name) and not DERIVED.fullmatch(name)]
-    said = ([f"{left} temporary files or damaged indexes"] if left else []) + (
-        [f"{len(aside)} damaged files set aside, such as {aside[0]}: look, then delete"]
-        if aside else [])
-    return Check("leftovers", "warn" if said else "ok", "; ".join(said) or "there are none",
-                 "repair" if left else None)
+    problems = []
+    if left:
+        problems.append(f"{len(left)} temporary files or damaged indexes")
+    if aside:
+        problems.append(f"{len(aside)} damaged files set aside, such as {aside[0]}: look, then "
+                        "delete")
+    return Check("leftovers", "warn" if problems else "ok",
+                 "; ".join(problems) or "there are none", "repair" if left else None)
 
 
 def _check_clock(store: FileStore) -> Check:
-    soon, odd, late = store.clock() + timedelta(days=1), 0, 0
-    for each in store:
-        moment = core.parse_time(each.created_at)
-        odd, late = odd + (moment is None), late + (moment is not None and moment > soon)
-    said = [f"{count} memories are {what}" for count, what in (
-        (odd, "of unreadable date"), (late, "dated in the future; is the clock right?")) if count]
-    return Check("clock", "warn" if said else "ok", "; ".join(said) or "every date can be right")
+    """Look for memories without a readable date, or dated after tomorrow."""
+    tomorrow = store.clock() + timedelta(days=1)
+    moments = [core.parse_time(each.created_at) for each in store]
+    unreadable = moments.count(None)
+    late = sum(moment is not None and moment > tomorrow for moment in moments)
+    problems = []
+    if unreadable:
+        problems.append(f"{unreadable} memories are of unreadable date")
+    if late:
+        problems.append(f"{late} memories are dated in the future; is the clock right?")
+    return Check("clock", "warn" if problems else "ok",
+                 "; ".join(problems) or "every date can be right")
 
 
 def _check_secrets(store: FileStore) -> Check:
@@ -227,6 +295,9 @@ def _check_secrets(store: FileStore) -> Check:
         return Check("secrets", "ok", "today's rules find none in what is stored")
     return Check("secrets", "fail", f"today's rules find some in {len(found.changed)} memories "
                  f"and files, such as {found.changed[0][0]}", "scrub")
+
+
+_OF_ANY_STORE = (_check_cold, _check_backups, _check_leftovers, _check_clock, _check_secrets)
 
 
 # -- checks of a store of files -----------------------------------------------
@@ -247,14 +318,17 @@ def _check_key(store: FileStore) -> Check:
 
 
 def _check_records(store: FileStore) -> Check:
+    """Read every entry; look for records of forgotten memories."""
+    problems = list(store.notices)
     back = store.tombstones.ids() & set(store.ids())
-    said = [*store.notices, *([f"{len(back)} forgotten memories are back"] if back else ())]
+    if back:
+        problems.append(f"{len(back)} forgotten memories are back")
     bad = sum(not _is_entry(store, memory_id) for memory_id in store.ids())
     if bad:
-        said.append(f"{bad} entries cannot be read")
-    return Check("records", "fail" if said else "ok",
-                 "; ".join(said) or f"{len(store)} memories can be read",
-                 "repair" if said else None)
+        problems.append(f"{bad} entries cannot be read")
+    if problems:
+        return Check("records", "fail", "; ".join(problems), "repair")
+    return Check("records", "ok", f"{len(store)} memories can be read")
 
 
 def _is_entry(store: FileStore, memory_id: str) -> bool:
@@ -266,57 +340,63 @@ def _is_entry(store: FileStore, memory_id: str) -> bool:
 
 
 def _check_mirror(store: FileStore) -> Check:
-    missing, returned = mirror_gaps(store, store.ids())
-    pending = store.mirror.pending
-    missing = [memory_id for memory_id in missing if memory_id not in pending]
+    """Compare the Markdown files with the records."""
     known = set(store.ids())
-    other = sum(path.stem not in known for path in store.root.glob("store/*.md"))
-    said = [f"{count} {what}" for count, what in (
-        (len(missing), "memories have no Markdown file"),
-        (len(returned), "files of forgotten memories are back"),
-        (other - len(returned), "files have no record")) if count]
-    return Check("mirror", "fail" if returned else "warn" if said else "ok",
-                 "; ".join(said) or "it agrees with the records",
+    missing, returned = mirror_gaps(store, known)
+    missing = [memory_id for memory_id in missing if memory_id not in store.mirror.pending]
+    without_record = sum(path.stem not in known for path in store.root.glob("store/*.md"))
+    counts = {"memories have no Markdown file": len(missing),
+              "files of forgotten memories are back": len(returned),
+              "files have no record": without_record - len(returned)}
+    problems = [f"{count} {problem}" for problem, count in counts.items() if count]
+    state = "warn" if problems else "ok"
+    return Check("mirror", "fail" if returned else state,
+                 "; ".join(problems) or "it agrees with the records",
                  "repair" if missing or returned else None)
 
 
 def _check_search(store: FileStore) -> Check:
     """Load every index that claims to fit; look for ids in the graph that no record has."""
-    bad = []
-    for name, part in store.search_state.indexes.items():
-        if part.is_valid and not part.can_be_read(store.cipher):
-            bad.append(name)
+    bad = [name for name, part in store.search_state.indexes.items()
+           if part.is_valid and not part.can_be_read(store.cipher)]
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
         graph = core.GraphStore.load(store.read("graph.json") or b"")
-        strangers = graph.ids() - set(store.ids())
-        if strangers - store.search_state.graph.changed.keys():
+        unknown = graph.ids() - set(store.ids())
+        if unknown - store.search_state.graph.changed.keys():
             bad.append("graph: unknown ids")
-    return Check("search", "fail" if bad else "ok", f"cannot be used: {', '.join(bad)}" if bad else
-                 "the indexes fit the records", "reindex" if bad else None)
+    if bad:
+        return Check("search", "fail", f"cannot be used: {', '.join(bad)}", "reindex")
+    return Check("search", "ok", "the indexes fit the records")
 
 
 def _check_vectors(store: FileStore) -> Check:
-    path = store.root / "vectors.json"
-    if path.exists():
-        content = maybe_json(store.read("vectors.json") or b"")
-        if not isinstance(content, dict) or not isinstance(content.get("vectors"), dict):
-            return Check("vectors", "fail", "vectors.json cannot be read", "reindex")
-        if strange := store.strange_vectors():
-            return Check("vectors", "warn", f"{len(strange)} vectors have no memory", "reindex")
-    return Check("vectors", "ok", "the cache fits" if path.exists() else "there is no cache")
+    """Read the cache of vectors; look for vectors without a memory."""
+    if not (store.root / "vectors.json").exists():
+        return Check("vectors", "ok", "there is no cache")
+    content = maybe_json(store.read("vectors.json") or b"")
+    if not isinstance(content, dict) or not isinstance(content.get("vectors"), dict):
+        return Check("vectors", "fail", "vectors.json cannot be read", "reindex")
+    unknown = store.strange_vectors()
+    if unknown:
+        return Check("vectors", "warn", f"{len(unknown)} vectors have no memory", "reindex")
+    return Check("vectors", "ok", "the cache fits")
 
 
 def _check_tombstones(store: FileStore) -> Check:
+    """Read the tombstones and their copy; one that cannot be read is a warning, both a failure."""
     names = ("tombstones.json", "backups/tombstones.bak")
-    found = [maybe_json(data) if (data := store.read(name)) else None for name in names]
-    if not store.tombstones.by_mark and not any((store.root / name).exists() for name in names):
+    count = len(store.tombstones.by_mark)
+    if not count and not any((store.root / name).exists() for name in names):
         return Check("tombstones", "ok", "nothing was forgotten yet")
-    bad = [name for name, content in zip(names, found) if not isinstance(content, dict)]
-    return Check("tombstones", ("ok", "warn", "fail")[len(bad)],
-                 f"cannot be read: {', '.join(bad)}" if bad else
-                 f"{len(store.tombstones.by_mark)} forgotten memories stay away", "repair" if bad else None)
+    bad = [name for name in names
+           if not isinstance(maybe_json(store.read(name) or b""), dict)]
+    if bad:
+        return Check("tombstones", "fail" if len(bad) == len(names) else "warn",
+                     f"cannot be read: {', '.join(bad)}", "repair")
+    return Check("tombstones", "ok", f"{count} forgotten memories stay away")
 
 
 OPERATIONS = (
-    Operation("doctor", "check the store and say what mends it", doctor, (), show, open=_bare),
+    Operation("doctor", "check the store and name the command that repairs it", doctor, (), show,
+              open=open_unread),
 )

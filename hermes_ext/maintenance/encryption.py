@@ -21,17 +21,20 @@ import base64
 import os
 import re
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 import hermes_lite as core
 from hermes_ext.cold_files import ColdFiles, open_place
-from hermes_ext.maintenance.store_files import (DERIVED, SEALED, Done, change_files, file_store, is_archive,
-                                 is_behind, keys_of, leftovers, opens, remove_files, show)
+from hermes_ext.maintenance.store_files import (
+    DERIVED, SEALED, Done, change_files, file_store, is_archive, is_behind, keys_of, leftovers,
+    opens, remove_files, show)
 from hermes_lite import (ConfigError, FileStore, HermesError, HermesLite, Operation, Param,
                          Refused, StorageError, UsageError)
 
 __all__ = ["OPERATIONS", "encrypt"]
+
+_RECORDS = ("index.json", "index.journal")
 
 
 def encrypt(memory: HermesLite, mode: str) -> Done:
@@ -53,29 +56,54 @@ def encrypt(memory: HermesLite, mode: str) -> Done:
     cold = ColdFiles(store)
     with cold.locked(), store.transaction():
         if mode == "off":
-            _refuse_unreached(cold)
-        cipher = {"on": _first_cipher, "rotate": _next_cipher, "off": _same_cipher}[mode](memory)
-        store.checkpoint()
-        store.cipher, target = cipher, None if mode == "off" else core.Cipher(keys_of(memory)[0])
-        cold.note_sums()
-        if target:
-            core.write_atomic(store.root / ".key_check", target.marks[0])
-            _set_switch(store.root, "on")
-        changed, left = _bring_over(store, target, cold)
-        unread = [name for name in left if name in ("index.json", "index.journal")
-                  or target is None and _can_be_opened(store, name)]
-        if unread:
-            raise StorageError(f"{unread[0]} cannot be read; encryption was not switched, what "
-                               "was brought over opens as before: run `doctor`, then try again")
-        for name in left if target is None else ():
-            _move_out_of_the_way(store, name)
-        if target is None:
-            store.cipher = None
-            core.write_atomic(store.root / ".key_check", b"off")
-            _set_switch(store.root, "off")
-        store.read_again()                            # index.json is another file now
-    return Done((f"encryption is {'on' if target else 'off'}, {changed} files were brought over",),
-                tuple(left), tuple(_after_words(memory, mode)))
+            changed, left = _switch_off(store, cold)
+        else:
+            cipher = _first_cipher(memory) if mode == "on" else _next_cipher(memory)
+            changed, left = _switch_on(memory, cipher, cold)
+        store.read_again()                         # index.json is another file now
+    state = "off" if mode == "off" else "on"
+    return Done((f"encryption is {state}, {changed} files were brought over",), tuple(left),
+                tuple(_advice(memory, mode)))
+
+
+def _switch_on(memory: HermesLite, cipher: core.Cipher, cold: ColdFiles) -> tuple[int, list[str]]:
+    """Seal every file under the newest key; return (files changed, names left).
+
+    *cipher* also opens files under older keys. The switch is set first: a killed run leaves a
+    store that opens both sealed and plain files.
+    """
+    store = memory.store
+    store.checkpoint()
+    store.cipher = cipher
+    cold.note_sums()
+    target = core.Cipher(keys_of(memory)[0])
+    core.write_atomic(store.root / ".key_check", target.marks[0])
+    _set_switch(store.root, "on")
+    changed, left = _bring_over(store, target, cold)
+    _refuse_unread(name for name in left if name in _RECORDS)
+    return changed, left
+
+
+def _switch_off(store: FileStore, cold: ColdFiles) -> tuple[int, list[str]]:
+    """Open every file; return (files changed, names left). The switch is set last."""
+    _refuse_unreached(cold)
+    store.checkpoint()
+    cold.note_sums()
+    changed, left = _bring_over(store, None, cold)
+    _refuse_unread(name for name in left if name in _RECORDS or _can_be_opened(store, name))
+    for name in left:
+        _move_out_of_the_way(store, name)
+    store.cipher = None
+    core.write_atomic(store.root / ".key_check", b"off")
+    _set_switch(store.root, "off")
+    return changed, left
+
+
+def _refuse_unread(names: Iterable[str]) -> None:
+    """Raise for the first file that could be read later and would be lost by the switch."""
+    for name in names:
+        raise StorageError(f"{name} cannot be read; encryption was not switched, files that were "
+                           "brought over open as before: run `doctor`, then try again")
 
 
 def _can_be_opened(store: FileStore, name: str) -> bool:
@@ -111,20 +139,20 @@ def _refuse_unreached(cold: ColdFiles) -> None:
                           f"nothing was changed: {problem}", "unreachable") from None
 
 
-def _same_cipher(memory: HermesLite) -> core.Cipher:
-    return memory.store.cipher
-
-
 def _first_cipher(memory: HermesLite) -> core.Cipher:
     """Return the store's cipher, made with a new key where there is none yet."""
+    if memory.store.cipher:
+        return memory.store.cipher
     env = memory.config.env
-    return memory.store.cipher or core.get_encryption(memory.root, types.SimpleNamespace(
-        env=lambda name: "on" if name == "HERMES_ENCRYPT" else env(name)))
+    switched_on = types.SimpleNamespace(
+        env=lambda name: "on" if name == "HERMES_ENCRYPT" else env(name))
+    return core.get_encryption(memory.root, switched_on)
 
 
 def _next_cipher(memory: HermesLite) -> core.Cipher:
-    """Return a cipher of the new key and the old ones; a run that was killed has made it."""
-    keys, root = keys_of(memory), memory.root
+    """Return a cipher of the new key and the old ones; an earlier, killed run may have made it."""
+    keys = keys_of(memory)
+    root = memory.root
     if memory.config.env("HERMES_MASTER_KEY"):
         if len(keys) < 2:
             raise ConfigError("the key comes from HERMES_MASTER_KEY; set the new key there and "
@@ -144,13 +172,15 @@ def _bring_over(store: FileStore, target: core.Cipher | None,
     no_mirror = target is not None and not store.config["encryption"]["markdown"]
 
     def change(name: str, data: bytes, packed: bool) -> bytes | None:
-        if name.startswith("store/") and target and (
-                packed or no_mirror and store.entry(PurePosixPath(name).stem) is not None):
-            return None
+        if name.startswith("store/") and target:
+            is_own = store.entry(PurePosixPath(name).stem) is not None
+            if packed or no_mirror and is_own:
+                return None
         if core.is_ciphertext(data):
             plain = core.unseal(data, store.cipher)
-            return plain if target is None else data if opens(target, data) else (
-                target.seal(plain))
+            if target is None:
+                return plain
+            return data if opens(target, data) else target.seal(plain)
         return target.seal(data) if target and SEALED.fullmatch(name) else data
 
     remove_files(leftovers(store.root))
@@ -171,18 +201,20 @@ def _set_switch(root: Path, value: str) -> None:
     core.write_atomic(path, new.encode("utf-8", "surrogateescape"))
 
 
-def _after_words(memory: HermesLite, mode: str) -> Iterator[str]:
-    """Say what a person has to do or to know after the switch."""
-    value, own = ("off" if mode == "off" else "on"), memory.config.env("HERMES_MASTER_KEY")
+def _advice(memory: HermesLite, mode: str) -> Iterator[str]:
+    """Yield sentences for a person about the next steps after a switch."""
+    value = "off" if mode == "off" else "on"
+    has_own_key = bool(memory.config.env("HERMES_MASTER_KEY"))
     shell = os.environ.get("HERMES_ENCRYPT", value).strip().lower() or value
     if shell != value:
         yield (f"HERMES_ENCRYPT is {shell} in the environment, which wins over .env; set it to "
                f"{value} there")
     if mode == "rotate":
-        yield (f"the old key stays in {'HERMES_MASTER_KEY_OLD' if own else '.master_key.old'}; "
-               "backups that were copied elsewhere need it, take it away when there are none")
+        place = "HERMES_MASTER_KEY_OLD" if has_own_key else ".master_key.old"
+        yield (f"the old key stays in {place}; backups that were copied elsewhere need it, take "
+               "it away when there are none")
     elif mode == "on":
-        if not own:
+        if not has_own_key:
             yield ("the key is in .master_key and in no backup; keep a copy of it elsewhere, "
                    "without it nothing can be read")
         if memory.config["encryption"]["markdown"]:

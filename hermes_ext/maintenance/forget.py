@@ -34,7 +34,7 @@ _HOLDS_IDS = re.compile(r"(backups/)?tombstones\..+|\.state_.+|\.search/.+|MANIF
 
 @dataclass(frozen=True, slots=True)
 class Selection(core.Record):
-    """What forget took, or would take; `texts` of the plan, in the order of `ids`.
+    """Memories that were or would be forgotten; `texts` of a plan, in the order of `ids`.
 
     `purged` are the files rewritten, `backups` those in which an older copy still lies (a backup,
     an archive, a cold file), `left` those that a purge could not rewrite.
@@ -53,9 +53,9 @@ class Selection(core.Record):
         return Refused.exit_code if self.dry_run and self.ids else 0
 
     def lines(self) -> Iterator[str]:
-        """Yield what a person should read."""
+        """Yield the lines that the command prints."""
         for memory_id, text in zip(self.ids, self.texts):
-            yield f"would go {memory_id}  {core.display_text(text)}"
+            yield f"would forget {memory_id}  {core.display_text(text)}"
         for memory_id in () if self.dry_run else self.ids:
             yield f"forgotten {memory_id}"
         if self.dry_run:
@@ -79,7 +79,8 @@ def forget(memory: HermesLite, *, id: str | None = None, room: str | None = None
     still be purged. NotFound for an unknown id.
     """
     store = file_store(memory)
-    tags = None if tags is None else core.cut_tags(tags) if isinstance(tags, str) else [*tags]
+    if tags is not None:
+        tags = core.cut_tags(tags) if isinstance(tags, str) else [*tags]
     filters = {"room": room, "query": query, "tags": tags, "agent": agent,
                "source": source, "since": since, "until": until}
     core.check_selectors(id=id, **filters)
@@ -129,13 +130,16 @@ def _select(memory: HermesLite, *, room: str | None, query: str | None,
 def _purge(store: FileStore, ids: set[str]) -> tuple[list[str], list[str]]:
     """Rewrite every copy without these memories; return (names rewritten, names left)."""
     cold = ColdFiles(store)
-    marks = {mark for mark, tombstone in tombstones_of(store).items() if tombstone["id"] in ids}
+    fingerprints = {fingerprint for fingerprint, tombstone in tombstones_of(store).items()
+                    if tombstone["id"] in ids}
 
     def kept(entry: object) -> object | None:
         if not isinstance(entry, dict):
             return None if any(memory_id in str(entry) for memory_id in ids) else entry
-        is_gone = str(entry.get("id")) in ids or store.tombstone_mark(str(entry.get("content"))) in marks
-        return None if is_gone else entry
+        if str(entry.get("id")) in ids:
+            return None
+        fingerprint = store.tombstone_mark(str(entry.get("content")))
+        return None if fingerprint in fingerprints else entry
 
     def kept_lines(text: str) -> str:
         lines = re.findall(r"[^\n]*\n|[^\n]+", text)

@@ -18,7 +18,6 @@ first.
 """
 from __future__ import annotations
 
-import contextlib
 import errno
 import itertools
 import os
@@ -51,18 +50,8 @@ class Migrated(Record):
 
 def migrate(memory: HermesLite, to: str) -> Migrated:
     """Move everything into the other kind of store; see the module. Refused when it is there."""
-    if to not in ("archive", "files"):
-        raise UsageError("give --to archive, or --to files")
+    _check_move(memory, to)
     source = memory.store
-    if isinstance(source, FileStore) == (to == "files"):
-        place = "files" if to == "files" else "the archive"
-        left = to == "files" and (memory.root / "memory_archive.db").exists()
-        raise Refused(f"the memories of {memory.root} are in {place} already" + (
-            "; memory_archive.db is not in use, a move that was killed left it: delete it when "
-            "you do not need it" if left else ""), "already_there")
-    if source.cipher is not None:
-        raise ConfigError("this store is encrypted and the archive has no encryption; run "
-                          "`encrypt off` first, or stay with files")
     with source.transaction():
         source.refresh()
         target = _target(memory, to)
@@ -81,15 +70,38 @@ def migrate(memory: HermesLite, to: str) -> Migrated:
             shutil.rmtree(target.root, ignore_errors=True)
             raise
         count = len(source)
-        left = (_take_archive if to == "archive" else _take_files)(memory, source)
-    warnings = [*source.notices, *left]
-    if memory.config["storage"]["backend"] == "archive" and to == "files":
-        warnings.append("config.yaml still says storage.backend: archive; set it to files")
-    if to == "files" and "buffer" in core.load_config(memory.root)["systems"]:
-        warnings.append("config.yaml still names systems.buffer; take it out")
+        take_place = _take_archive if to == "archive" else _take_files
+        left = take_place(memory, source)
+    warnings = [*source.notices, *left, *_outdated_settings(memory, to)]
     source.notices.clear()
     memory.store = _opened(memory, to)
     return Migrated(to, count, tombstones, vectors, resumed, tuple(warnings))
+
+
+def _check_move(memory: HermesLite, to: str) -> None:
+    """Refuse a move to nowhere, to the store that is in use, or of an encrypted store."""
+    if to not in ("archive", "files"):
+        raise UsageError("give --to archive, or --to files")
+    is_files = isinstance(memory.store, FileStore)
+    if is_files and to == "files":
+        is_left = (memory.root / "memory_archive.db").exists()
+        raise Refused(f"the memories of {memory.root} are in files already" + (
+            "; memory_archive.db is not in use, a move that was killed left it: delete it when "
+            "you do not need it" if is_left else ""), "already_there")
+    if not is_files and to == "archive":
+        raise Refused(f"the memories of {memory.root} are in the archive already",
+                      "already_there")
+    if memory.store.cipher is not None:
+        raise ConfigError("this store is encrypted and the archive has no encryption; run "
+                          "`encrypt off` first, or stay with files")
+
+
+def _outdated_settings(memory: HermesLite, to: str) -> Iterator[str]:
+    """Yield a sentence for each setting of config.yaml that fits the former store only."""
+    if to == "files" and memory.config["storage"]["backend"] == "archive":
+        yield "config.yaml still says storage.backend: archive; set it to files"
+    if to == "files" and "buffer" in core.load_config(memory.root)["systems"]:
+        yield "config.yaml still names systems.buffer; take it out"
 
 
 def _target(memory: HermesLite, to: str) -> Store:
@@ -116,7 +128,7 @@ def _opened(memory: HermesLite, to: str) -> Store:
 
 
 def _reopened(target: Store) -> Store:
-    """Open what was written once more: what counts is what lies on the disk."""
+    """Open the copy once more, so that the bytes on the disk are compared."""
     fresh = type(target)(target.root, target.config, clock=target.clock)
     fresh.refresh()
     if fresh.notices:
@@ -128,12 +140,15 @@ def _reopened(target: Store) -> Store:
 def _copy(source: Store, target: Store) -> int:
     """Put every record, in order; return how many were there already."""
     target.refresh()
-    there = [*target.ids()]
-    same = there == [*itertools.islice(source.ids(), len(there))]
-    with target.transaction() if there and not same else contextlib.nullcontext():
-        for memory_id in there if not same else ():    # it changed meanwhile: from the beginning
-            target.remove(memory_id, why=None)
-    total, done, rows = len(source), 0, iter(source)
+    copied = [*target.ids()]
+    can_resume = copied == [*itertools.islice(source.ids(), len(copied))]
+    if not can_resume:                             # the source changed meanwhile: start again
+        with target.transaction():
+            for memory_id in copied:
+                target.remove(memory_id, why=None)
+    total = len(source)
+    done = 0
+    rows = iter(source)
     while chunk := [*itertools.islice(rows, _CHUNK)]:
         with target.transaction():
             for each in chunk:
@@ -142,7 +157,7 @@ def _copy(source: Store, target: Store) -> int:
         done += len(chunk)
         if source.progress:
             source.progress("moving", done, total)
-    return len(there) if same else 0
+    return len(copied) if can_resume else 0
 
 
 def _copy_tombstones(source: Store, target: Store) -> int:
@@ -155,10 +170,12 @@ def _copy_tombstones(source: Store, target: Store) -> int:
 
 def _copy_vectors(source: Store, target: Store) -> int:
     """Put the vectors of a remote backend; local ones are made anew."""
-    kind, count = source.vector_kind(), 0
-    if kind:
-        target.backend = kind.name                 # else closing files puts local ones there
-    for chunk in source.vector_chunks(kind) if kind else ():
+    kind = source.vector_kind()
+    if kind is None:
+        return 0
+    target.backend = kind.name                     # else closing files puts local ones there
+    count = 0
+    for chunk in source.vector_chunks(kind):
         vectors = {name: chunk.pieces(name) for name in chunk.marks()}
         target.put_vectors(kind, vectors)
         count += len(vectors)
@@ -172,8 +189,9 @@ def _compare(source: Store, target: Store) -> None:
             if one is None or two is None or one.entry() != two.entry():
                 raise DamagedData("the copy differs from the store; nothing was changed, run it "
                                   "again")
-        (key, tombstones), (other_key, other_tombstones) = source.get_tombstones(), target.get_tombstones()
-        if tombstones != other_tombstones or tombstones and key != other_key:
+        key, tombstones = source.get_tombstones()
+        copied_key, copied = target.get_tombstones()
+        if tombstones != copied or tombstones and key != copied_key:
             raise DamagedData("the copy has other tombstones; nothing was changed, run it again")
         if isinstance(source, FileStore) and target.faults():
             raise DamagedData(f"the copy is damaged ({target.faults()[0]}); nothing was changed, "
@@ -188,11 +206,14 @@ def _take_archive(memory: HermesLite, source: FileStore) -> list[str]:
 
     Return what could not be taken away.
     """
-    root, name = memory.root, core.import_system("archive").FILE
-    source.checkpoint()                                # no journal is left, should it be killed here
-    ids, said = [*source.ids()], _set_other_aside(root / name)
-    if source.get_tombstones()[1]:                          # the archive's copy, too: see archive_rescue
-        source.write("backups/tombstones.bak", core.tombstones_file(*source.get_tombstones()))
+    root = memory.root
+    name = core.import_system("archive").FILE
+    source.checkpoint()                            # no journal is left if it is killed here
+    ids = [*source.ids()]
+    warnings = _set_other_aside(root / name)
+    key, tombstones = source.get_tombstones()
+    if tombstones:                                 # the archive is recovered with this copy, too
+        source.write("backups/tombstones.bak", core.tombstones_file(key, tombstones))
     for leftover in (f"{name}-wal", f"{name}-shm"):
         (root / leftover).unlink(missing_ok=True)
     os.replace(root / ".migrate" / name, root / name)
@@ -200,7 +221,8 @@ def _take_archive(memory: HermesLite, source: FileStore) -> list[str]:
     (root / "index.json").unlink(missing_ok=True)
     _sync_strictly(root)
     notes = [root / "store" / f"{memory_id}.md" for memory_id in ids]
-    return said + _remove([*(root / inside for inside in _OF_FILES), *notes, root / ".migrate"])
+    return warnings + _remove([*(root / inside for inside in _OF_FILES), *notes,
+                               root / ".migrate"])
 
 
 def _set_other_aside(path: Path) -> list[str]:
@@ -247,14 +269,17 @@ def _sync_strictly(folder: Path) -> None:
 
 
 def _remove(paths: list[Path]) -> list[str]:
-    """Take files and folders away; return a sentence for each that stays."""
-    said = []
+    """Delete files and folders; return a sentence for each that stays."""
+    problems = []
     for path in paths:
         try:
-            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
         except OSError as problem:
-            said.append(f"{path} could not be deleted ({problem.strerror}); delete it by hand")
-    return said
+            problems.append(f"{path} could not be deleted ({problem.strerror}); delete it by hand")
+    return problems
 
 
 def _inside(folder: Path) -> Iterator[Path]:

@@ -1,4 +1,4 @@
-"""Repair: mend what can be mended without loss.
+"""Repair: bring a store into order without loss.
 
     hermes_lite.py repair --dry-run
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import hermes_lite as core
 from hermes_ext.cold_files import INDEX, ColdFiles
@@ -29,77 +30,132 @@ from hermes_lite import DamagedData, FileStore, HermesLite, Memory, Operation, P
 __all__ = ["OPERATIONS", "repair"]
 
 
+class _Step(NamedTuple):
+    """One step of a repair: a sentence without its subject, and the function that does it."""
+    sentence: str
+    run: Callable[[], object]
+
+
 def repair(memory: HermesLite, *, accept_loss: bool = False, dry_run: bool = False) -> Done:
-    """Mend what can be mended without losing anything; see the head of this module."""
+    """Repair whatever can be repaired without loss; see the head of this module."""
     store = file_store(memory)
     if is_archive(store):
-        mends = list(_mends_of_archive(store))
-        for _, mend in () if dry_run else steps(store, "repairing", mends):
-            mend()
-        return Done((*(say for say, _ in mends), *_mend_cold(store, dry_run=dry_run)),
-                    dry_run=dry_run, warnings=tuple(memory.take_notices()))
+        return _repair_archive(memory, store, dry_run=dry_run)
     if dry_run:
-        looked = FileStore(store.root, memory.config, cipher=store.cipher,
-                           clock=store.clock, is_read_only=True)
-        try:
-            looked.refresh()
-        except DamagedData:
-            return Done(("recover the records from mirror and backups", *(
-                say for say, _ in _mends(looked, None))), dry_run=True)
-        return Done((*(say for say, _ in _mends_of_loss(memory, looked, accept_loss)),
-                     *(say for say, _ in _mends(looked, list(looked.ids()))),
-                     *_mend_cold(looked, dry_run=True)), dry_run=True)
+        return _planned(memory, store, accept_loss=accept_loss)
     with store.transaction():
-        mends = [*_mends_of_loss(memory, store, accept_loss),
-                 *_mends(store, list(store.ids()))]
-        for _, mend in steps(store, "repairing", mends):
-            mend()
-    did = (*(say for say, _ in mends), *_mend_cold(store, dry_run=False))
-    told = [each for each in memory.take_notices() if "run `repair`" not in each]
-    return Done(did, warnings=tuple(told))
+        plan = [*_steps_of_loss(memory, store, accept_loss=accept_loss), *_steps(store)]
+        for step in steps(store, "repairing", plan):
+            step.run()
+    done = _sentences(plan) + _repair_cold(store, dry_run=False)
+    warnings = [each for each in memory.take_notices() if "run `repair`" not in each]
+    return Done(tuple(done), warnings=tuple(warnings))
 
 
-def _mend_cold(store: FileStore, *, dry_run: bool) -> list[str]:
-    """Bring the index of cold storage to what its files hold; return what was or would be done."""
-    cold = ColdFiles(store)
-    said = [f"set the damaged {INDEX} aside"] if cold.damaged else []
-    if dry_run:
-        return said + [fault.repair for fault in cold.faults() if fault.mend]
-    if not (cold.damaged or cold.pending or cold.faults()):
-        return said
-    waiting = len(cold.pending)
-    with cold.locked(), store.transaction():
-        cold.write()                                   # what was pending is deleted by now
-        if waiting > len(cold.pending):
-            said.append(f"delete {core.pluralize(waiting - len(cold.pending), 'cold file')} that a "
-                        "killed command left")
-        for fault in [each for each in cold.faults() if each.mend]:
-            store.notices += fault.mend()
-            said.append(fault.repair)
-    return said
+def _sentences(plan: Iterable[_Step]) -> list[str]:
+    return [step.sentence for step in plan]
 
 
-def _mends_of_loss(memory: HermesLite, store: FileStore,
-                   accept: bool) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield how to bring back what a replaced index.json has lost, or how to do without it."""
+def _repair_archive(memory: HermesLite, store: FileStore, *, dry_run: bool) -> Done:
+    plan = list(_steps_of_archive(store))
+    if not dry_run:
+        for step in steps(store, "repairing", plan):
+            step.run()
+    done = _sentences(plan) + _repair_cold(store, dry_run=dry_run)
+    return Done(tuple(done), dry_run=dry_run, warnings=tuple(memory.take_notices()))
+
+
+def _planned(memory: HermesLite, store: FileStore, *, accept_loss: bool) -> Done:
+    """Return the steps that a repair of files would take; the store is opened read-only."""
+    looked = FileStore(store.root, memory.config, cipher=store.cipher, clock=store.clock,
+                       is_read_only=True)
+    try:
+        looked.refresh()
+    except DamagedData:
+        return Done(("recover the records from mirror and backups",
+                     *_sentences(_steps(looked, can_read=False))), dry_run=True)
+    plan = [*_steps_of_loss(memory, looked, accept_loss=accept_loss), *_steps(looked)]
+    return Done((*_sentences(plan), *_repair_cold(looked, dry_run=True)), dry_run=True)
+
+
+# -- steps --------------------------------------------------------------------
+
+def _steps(store: FileStore, *, can_read: bool = True) -> Iterator[_Step]:
+    """Yield the steps for a store of files; without *can_read* those that need no records."""
+    yield from _steps_of_any_store(store)
+    missing, returned = mirror_gaps(store, store.ids() if can_read else ())
+    if missing:
+        yield _Step(f"write {len(missing)} missing Markdown files",
+                    lambda: store.mirror.pending.update(dict.fromkeys(missing)))
+    if returned:
+        yield _Step(f"remove {len(returned)} Markdown files of forgotten memories",
+                    lambda: remove_files(returned))
+    yield _Step("compact the journal and make every index anew",
+                lambda: store.checkpoint(rebuild=True))
+    if can_read and store.strange_vectors():
+        yield _Step("drop vectors without a memory",
+                    lambda: store.drop_vectors(store.strange_vectors()))
+
+
+def _steps_of_archive(store: FileStore) -> Iterator[_Step]:
+    """Yield the steps for an archive."""
+    faults = store.faults()
+    yield from _steps_of_any_store(store)
+    if faults:
+        yield _Step("read the records of the damaged file into a new one", store.refresh)
+        yield _Step("make every index anew", lambda: store.checkpoint(rebuild=True))
+
+
+def _steps_of_any_store(store: FileStore) -> Iterator[_Step]:
+    """Yield the steps that close modes and remove leftover files."""
+    loose = loose_files(store.root)
+    left = leftovers(store.root)
+    if loose:
+        yield _Step(f"close {len(loose)} files and folders to others", lambda: _close(loose))
+    if left:
+        yield _Step(f"remove {len(left)} leftover temporary files", lambda: remove_files(left))
+
+
+def _close(paths: Iterable[Path]) -> None:
+    for path in paths:
+        os.chmod(path, 0o700 if path.is_dir() else 0o600)
+
+
+def _steps_of_loss(memory: HermesLite, store: FileStore, *, accept_loss: bool) -> Iterator[_Step]:
+    """Yield how to bring back memories that a replaced index.json lost, or how to accept it."""
     if not store.loss:
         return
-    if not accept:
-        cold = store.read("cold_index.json") or b""
-        scrubber = Scrubber(memory)
-        lost = [Memory.from_entry(scrubber.entry(each.entry())) for each in store.missing()
-                if each.id.encode() not in cold]
-        if lost:
-            yield (f"bring back {core.pluralize(len(lost), 'memory', 'memories')} that index.json "
-                   "has lost, from store/ and backups/", lambda: [store.put(each) for each in lost])
-    else:
-        left = [path for each in store.missing()
-                if (path := store.root / "store" / f"{each.id}.md").exists()]
-        if left:
-            yield (f"set {core.pluralize(len(left), 'Markdown file')} without a record aside in "
-                   "backups/", lambda: _set_aside(store.root, left))
-    yield (f"count the {len(store)} memories of index.json as all there are" if accept else
-           "count index.json as whole again", store.accept_loss)
+    if accept_loss:
+        notes = [path for each in store.missing()
+                 if (path := store.root / "store" / f"{each.id}.md").exists()]
+        if notes:
+            yield _Step(f"set {core.pluralize(len(notes), 'Markdown file')} without a record "
+                        "aside in backups/", lambda: _set_aside(store.root, notes))
+        yield _Step(f"count the {len(store)} memories of index.json as all there are",
+                    store.accept_loss)
+        return
+    lost = _lost_memories(memory, store)
+    if lost:
+        count = core.pluralize(len(lost), "memory", "memories")
+        yield _Step(f"bring back {count} that index.json has lost, from store/ and backups/",
+                    lambda: _put_all(store, lost))
+    yield _Step("count index.json as whole again", store.accept_loss)
+
+
+def _lost_memories(memory: HermesLite, store: FileStore) -> list[Memory]:
+    """Return, redacted, the memories that mirror and backups hold and index.json does not.
+
+    Those in cold storage are not lost.
+    """
+    cold = store.read("cold_index.json") or b""
+    scrubber = Scrubber(memory)
+    return [Memory.from_entry(scrubber.entry(each.entry())) for each in store.missing()
+            if each.id.encode() not in cold]
+
+
+def _put_all(store: FileStore, memories: Iterable[Memory]) -> None:
+    for each in memories:
+        store.put(each)
 
 
 def _set_aside(root: Path, paths: Iterable[Path]) -> None:
@@ -108,44 +164,30 @@ def _set_aside(root: Path, paths: Iterable[Path]) -> None:
         os.replace(path, root / "backups" / f"set_aside_{path.name}")
 
 
-def _mends_of_archive(store: FileStore) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield what there is to mend in an archive, and how."""
-    loose, left, faults = loose_files(store.root), leftovers(store.root), store.faults()
-    if loose:
-        yield (f"close {len(loose)} files and folders to others",
-               lambda: [os.chmod(p, 0o700 if p.is_dir() else 0o600) for p in loose])
-    if left:
-        yield f"remove {len(left)} leftover temporary files", lambda: remove_files(left)
-    if faults:
-        yield "read the records of the damaged file into a new one", store.refresh
-        yield "make every index anew", lambda: store.checkpoint(rebuild=True)
-
-
-def _mends(store: FileStore, ids: list[str] | None) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield what there is to mend: a sentence, and the function that does it.
-
-    *ids* is None where the records cannot be read yet.
-    """
-    loose, left = loose_files(store.root), leftovers(store.root)
-    if loose:
-        yield (f"close {len(loose)} files and folders to others",
-               lambda: [os.chmod(p, 0o700 if p.is_dir() else 0o600) for p in loose])
-    if left:
-        yield f"remove {len(left)} leftover temporary files", lambda: remove_files(left)
-    missing, returned = mirror_gaps(store, ids or ())
-    if missing:
-        yield (f"write {len(missing)} missing Markdown files",
-               lambda: store.mirror.pending.update(dict.fromkeys(missing)))
-    if returned:
-        yield (f"remove {len(returned)} Markdown files of forgotten memories",
-               lambda: remove_files(returned))
-    yield "compact the journal and make every index anew", lambda: store.checkpoint(rebuild=True)
-    if ids is not None and store.strange_vectors():
-        yield "drop vectors without a memory", lambda: store.drop_vectors(store.strange_vectors())
+def _repair_cold(store: FileStore, *, dry_run: bool) -> list[str]:
+    """Bring the index of cold storage to the content of its files; return the sentences."""
+    cold = ColdFiles(store)
+    done = [f"set the damaged {INDEX} aside"] if cold.damaged else []
+    if dry_run:
+        return done + [fault.remedy for fault in cold.faults() if fault.repair]
+    if not (cold.damaged or cold.pending or cold.faults()):
+        return done
+    pending = len(cold.pending)
+    with cold.locked(), store.transaction():
+        cold.write()                               # taking the lock deleted what was pending
+        deleted = pending - len(cold.pending)
+        if deleted > 0:
+            count = core.pluralize(deleted, "cold file")
+            done.append(f"delete {count} that a killed command left")
+        for fault in cold.faults():
+            if fault.repair:
+                store.notices += fault.repair()
+                done.append(fault.remedy)
+    return done
 
 
 OPERATIONS = (
-    Operation("repair", "mend what can be mended without loss", repair, (
+    Operation("repair", "repair whatever can be repaired without loss", repair, (
         Param("accept_loss", bool, "count a replaced index.json that holds less as right",
               False),), show, writes=True, destructive=True),
 )

@@ -21,20 +21,22 @@ import hermes_lite as core
 from hermes_ext.cold_files import ColdFiles
 from hermes_ext.maintenance.store_files import (
     Done, Scrubber, change_files, file_store, leftovers, remove_files, show, steps, unsealed)
-from hermes_lite import HermesLite, Memory, Operation
+from hermes_lite import FileStore, HermesLite, Memory, Operation
 
 __all__ = ["OPERATIONS", "Scrubbed", "reindex", "scrub"]
+
+_Changed = tuple[str, tuple[str, ...]]             # id of a memory or name of a file, labels
 
 
 @dataclass(frozen=True, slots=True)
 class Scrubbed(core.Record):
-    """What scrub hid: (memory id or file, labels); `left` are files that are no text."""
-    changed: tuple[tuple[str, tuple[str, ...]], ...]
+    """Memories and files in which scrub hid something; `left` are files that are no text."""
+    changed: tuple[_Changed, ...]
     left: tuple[str, ...] = ()
     dry_run: bool = False
 
     def lines(self) -> Iterator[str]:
-        """Yield what a person should read."""
+        """Yield the lines that the command prints."""
         for name, labels in self.changed:
             yield f"{name}: {', '.join(labels)}"
         verb = "would change" if self.dry_run else "changed"
@@ -45,61 +47,88 @@ class Scrubbed(core.Record):
 
 def scrub(memory: HermesLite, *, dry_run: bool = False) -> Scrubbed:
     """Apply today's redaction rules to everything that is stored."""
-    store, scrubber, changed = file_store(memory), Scrubber(memory), []
+    store = file_store(memory)
+    scrubber = Scrubber(memory)
     cold = ColdFiles(store)
     with contextlib.nullcontext() if dry_run else store.transaction():
         store.refresh()
-        for each in steps(store, "scrubbing records", store):
-            fixed = scrubber.entry(each.entry())
-            if fixed != each.entry():
-                changed.append((each.id, tuple(scrubber.labels)))
-                if not dry_run:
-                    store.put(Memory.from_entry(fixed))
-            scrubber.labels = {}
-        key, tombstones = store.get_tombstones()
-        clean = {mark: {**tombstone, "why": scrubber.text(tombstone["why"])} for mark, tombstone in tombstones.items()}
-        if not dry_run and clean != tombstones:
-            store.set_tombstones(key, clean)
+        changed = _scrub_records(store, scrubber, dry_run=dry_run)
+        _scrub_tombstones(store, scrubber, dry_run=dry_run)
     with contextlib.nullcontext() if dry_run else store.transaction():
         if not dry_run:
             remove_files(leftovers(store.root))
             store.drop_vectors([memory_id for memory_id, _ in changed])
             store.checkpoint(rebuild=True)
-        mine, left = {f"store/{memory_id}.md" for memory_id, _ in changed} | {"index.json"}, []
-
-        def edit(name: str, data: bytes, packed: bool) -> bytes:
-            if not packed and PurePosixPath(name).name in cold.files:
-                return data                            # its index has to know, see _scrub_cold
-            return scrubber.edit(name, data, packed)
-
-        for name, is_read in change_files(store, "scrubbing files", unsealed(store, edit),
-                                          dry_run=dry_run):
-            if not is_read:
-                left.append(name)
-            elif name not in mine:
-                changed.append((name, tuple(scrubber.labels)))
-            scrubber.labels = {}
+        names = {"index.json", *(f"store/{memory_id}.md" for memory_id, _ in changed)}
+        files, left = _scrub_files(store, scrubber, cold, dry_run=dry_run)
+        changed += [each for each in files if each[0] not in names]
     cold_changed, cold_left = _scrub_cold(cold, scrubber, dry_run=dry_run)
     return Scrubbed((*changed, *cold_changed), (*left, *cold_left), dry_run)
 
 
+def _scrub_records(store: FileStore, scrubber: Scrubber, *, dry_run: bool) -> list[_Changed]:
+    """Redact every record; return those that changed."""
+    changed = []
+    for each in steps(store, "scrubbing records", store):
+        fixed = scrubber.entry(each.entry())
+        labels = scrubber.take_labels()
+        if fixed != each.entry():
+            changed.append((each.id, labels))
+            if not dry_run:
+                store.put(Memory.from_entry(fixed))
+    return changed
+
+
+def _scrub_tombstones(store: FileStore, scrubber: Scrubber, *, dry_run: bool) -> None:
+    """Redact the reasons for which memories were forgotten."""
+    key, tombstones = store.get_tombstones()
+    clean = {fingerprint: {**tombstone, "why": scrubber.text(tombstone["why"])}
+             for fingerprint, tombstone in tombstones.items()}
+    scrubber.take_labels()
+    if not dry_run and clean != tombstones:
+        store.set_tombstones(key, clean)
+
+
+def _scrub_files(store: FileStore, scrubber: Scrubber, cold: ColdFiles, *, dry_run: bool
+                 ) -> tuple[list[_Changed], list[str]]:
+    """Redact every file but cold ones; return those that changed, and names of unreadable ones."""
+    changed, left = [], []
+
+    def edit(name: str, data: bytes, packed: bool) -> bytes:
+        if not packed and PurePosixPath(name).name in cold.files:
+            return data                            # the index must change too: see _scrub_cold
+        return scrubber.edit(name, data, packed)
+
+    for name, is_read in change_files(store, "scrubbing files", unsealed(store, edit),
+                                      dry_run=dry_run):
+        labels = scrubber.take_labels()
+        if is_read:
+            changed.append((name, labels))
+        else:
+            left.append(name)
+    return changed, left
+
+
 def _scrub_cold(cold: ColdFiles, scrubber: Scrubber, *, dry_run: bool
-                ) -> tuple[list[tuple[str, tuple[str, ...]]], list[str]]:
-    """Redact the memories in cold storage; return (id, labels) of each, and what was left."""
-    changed: list[tuple[str, tuple[str, ...]]] = []
+                ) -> tuple[list[_Changed], list[str]]:
+    """Redact the memories in cold storage; return those that changed, and sentences on files left.
+
+    An index that cannot be read counts as left in a dry run; the lock sets it aside.
+    """
+    changed: list[_Changed] = []
 
     def fixed(each: Memory) -> Memory:
         entry = scrubber.entry(each.entry())
+        labels = scrubber.take_labels()
         if entry != each.entry():
-            changed.append((each.id, tuple(scrubber.labels)))
-        scrubber.labels = {}
+            changed.append((each.id, labels))
         return each if dry_run or entry == each.entry() else Memory.from_entry(entry)
 
     if dry_run:
         found, left = cold.find(cold.memories)
         for each in found:
             fixed(each)
-        return changed, [*left, *([cold.damaged] if cold.damaged else ())]
+        return changed, [*left, cold.damaged] if cold.damaged else [*left]
     with cold.locked():
         return changed, cold.rewrite(fixed)
 
@@ -111,10 +140,11 @@ def reindex(memory: HermesLite) -> Done:
         store.checkpoint(rebuild=True)
         store.drop_vectors(store.strange_vectors())
         count = len(store)
-    failed = memory.embed_pending()
-    left = memory.vectors()["missing"]
-    return Done((f"indexed {count} memories",), warnings=tuple(failed) or ((
-        f"{left} vectors are still missing: another process makes them",) if left else ()))
+    warnings = memory.embed_pending()
+    missing = memory.vectors()["missing"]
+    if missing and not warnings:
+        warnings = [f"{missing} vectors are still missing: another process makes them"]
+    return Done((f"indexed {count} memories",), warnings=tuple(warnings))
 
 
 OPERATIONS = (

@@ -102,7 +102,7 @@ def leftovers(root: Path) -> list[Path]:
 
 
 def _is_alive(pid: int) -> bool:
-    if pid == os.getpid():                            # ours are gone when their write has ended
+    if pid == os.getpid():                            # a write of this process has ended
         return False
     try:
         os.kill(pid, 0)
@@ -119,7 +119,7 @@ def remove_files(paths: Iterable[Path]) -> None:
 
 
 def steps(store: FileStore, what: str, items: Iterable) -> Iterator:
-    """Yield the items and tell the store's progress of each."""
+    """Yield the items and report progress after each."""
     items = list(items)
     for done, item in enumerate(items, 1):
         yield item
@@ -175,7 +175,7 @@ def unsealed(store: FileStore, edit: Change) -> Change:
 
 
 def loose_files(root: Path) -> list[Path]:
-    """Return files and folders that others may read; an empty file tells nothing."""
+    """Return files and folders that others may read; an empty file does not count."""
     if os.name != "posix":
         return []
     loose = []
@@ -184,33 +184,40 @@ def loose_files(root: Path) -> list[Path]:
             continue
         with contextlib.suppress(FileNotFoundError):           # another process removed it
             status = path.lstat()
-            is_file = stat.S_ISREG(status.st_mode)
             is_open = status.st_mode & 0o077 and not stat.S_ISLNK(status.st_mode)
-            if is_open and (status.st_size or not is_file):
+            is_empty_file = stat.S_ISREG(status.st_mode) and not status.st_size
+            if is_open and not is_empty_file:
                 loose.append(path)
     return loose
 
 
 def mirror_gaps(store: FileStore, ids: Iterable[str]) -> tuple[list[str], list[Path]]:
     """Return the ids without their Markdown file, and the files of forgotten memories."""
-    wanted, known = store.config["encryption"]["markdown"], set(store.ids())
-    missing = [i for i in ids if wanted and not store.mirror.path(i).exists()]
-    gone = [store.mirror.path(memory_id) for memory_id in sorted(store.tombstones.ids())]
-    return missing, [path for path in gone if path.exists() and path.stem not in known]
+    known = set(store.ids())
+    missing = []
+    if store.config["encryption"]["markdown"]:
+        missing = [each for each in ids if not store.mirror.path(each).exists()]
+    forgotten = [store.mirror.path(each) for each in sorted(store.tombstones.ids())]
+    returned = [path for path in forgotten if path.exists() and path.stem not in known]
+    return missing, returned
 
 
 # -- archives and records -----------------------------------------------------
 
 def write_archive(store: FileStore, path: Path, files: Iterable[tuple[str, bytes]]) -> None:
     """Write a tar.gz whole, its manifest last; a manifest among *files* is made anew."""
-    packed, listed, counts = io.BytesIO(), {}, {"memories": 0, "tombstones": 0}
+    packed = io.BytesIO()
+    listed = {}
+    counts = {"memories": 0, "tombstones": 0}
     moment = store.clock()
     sealed = False
     with gzip.GzipFile(fileobj=packed, mode="wb", mtime=int(moment.timestamp())) as zipped, \
             tarfile.open(fileobj=zipped, mode="w") as archive:
         def add(name: str, data: bytes) -> None:
             member = tarfile.TarInfo(name)
-            member.size, member.mode, member.mtime = len(data), 0o600, int(moment.timestamp())
+            member.size = len(data)
+            member.mode = 0o600
+            member.mtime = int(moment.timestamp())
             archive.addfile(member, io.BytesIO(data))
 
         for name, data in files:
@@ -295,11 +302,13 @@ def maybe_json(data: bytes) -> object:
 # -- keys ---------------------------------------------------------------------
 
 def keys_of(memory: HermesLite) -> list[bytes]:
-    """Return every key that lies about, the one of today first; [] without any."""
-    env, root = memory.config.env, memory.root
-    own = env("HERMES_MASTER_KEY").encode() or core.read_key_file(root / ".master_key")
-    return [own] * bool(own) + (env("HERMES_MASTER_KEY_OLD").encode() + b"\n"
-                                + core.read_key_file(root / ".master_key.old")).split()
+    """Return every key of the environment and the root, the newest first; [] without any."""
+    env = memory.config.env
+    root = memory.root
+    newest = env("HERMES_MASTER_KEY").encode() or core.read_key_file(root / ".master_key")
+    older = env("HERMES_MASTER_KEY_OLD").encode().split()
+    older += core.read_key_file(root / ".master_key.old").split()
+    return [newest, *older] if newest else older
 
 
 def is_behind(root: Path, keys: list[bytes]) -> bool:
@@ -325,11 +334,21 @@ def opens(cipher: core.Cipher, data: bytes) -> bool:
 # -- redaction and results ----------------------------------------------------
 
 class Scrubber:
-    """Today's redaction over entries and files; remembers what it hid, never the secret."""
+    """Today's redaction over entries and files.
+
+    `labels` collects the labels of hidden secrets until `take_labels` is called.
+    """
 
     def __init__(self, memory: HermesLite) -> None:
-        self._memory, self._known = memory, {}
+        self._memory = memory
+        self._known: dict[str, tuple[str, tuple[str, ...]]] = {}       # text: (redacted, labels)
         self.labels: dict[str, None] = {}
+
+    def take_labels(self) -> tuple[str, ...]:
+        """Return the labels since the last call, in order, and begin anew."""
+        labels = tuple(self.labels)
+        self.labels = {}
+        return labels
 
     def text(self, text: str) -> str:
         """Redact a text; equal texts, of which backups are full, are looked at once."""
@@ -343,15 +362,18 @@ class Scrubber:
         """Redact the free fields of a record; new labels are added to `redacted`."""
         if not isinstance(entry, dict):
             return core.redact_nested(entry, self.text)
-        before, self.labels = self.labels, {}
-        free = core.redact_nested({k: v for k, v in entry.items() if k not in _FIXED}, self.text)
-        fixed = {**{k: v for k, v in entry.items() if k in _FIXED}, **free}
-        if fixed == entry:
-            fixed = entry
-        elif isinstance(entry.get("redacted", []), list):
-            fixed["redacted"] = list(dict.fromkeys((*entry.get("redacted", []), *self.labels)))
-        self.labels = {**before, **self.labels}
-        return fixed
+        labels_before = self.labels
+        self.labels = {}
+        fixed_fields = {name: value for name, value in entry.items() if name in _FIXED}
+        free_fields = {name: value for name, value in entry.items() if name not in _FIXED}
+        clean = {**fixed_fields, **core.redact_nested(free_fields, self.text)}
+        known = entry.get("redacted", [])
+        if clean == entry:
+            clean = entry                          # with its order of fields
+        elif isinstance(known, list):
+            clean["redacted"] = list(dict.fromkeys((*known, *self.labels)))
+        self.labels = {**labels_before, **self.labels}
+        return clean
 
     def edit(self, name: str, data: bytes, packed: bool) -> bytes:
         """Redact one file; ValueError for what is no text."""

@@ -48,7 +48,7 @@ def cold_check(memory: HermesLite) -> tuple[str, str, str | None]:
     environ = {"HERMES_ENCRYPT": "on" if memory.store.cipher else "off"}
     with mock.patch.dict(os.environ, environ):
         check = next(check for check in doctor.doctor(memory) if check.name == "cold")
-    return check.state, check.says, check.mend
+    return check.state, check.message, check.command
 
 
 class Case(unittest.TestCase):
@@ -509,8 +509,8 @@ class TestCold(Case):
 
             path, = (memory.root / "cold").iterdir()
             path.write_bytes(whole[:-9])                                           # damaged
-            state, said, mend = cold_check(memory)
-            self.assertEqual((state, mend), ("fail", None))
+            state, said, command = cold_check(memory)
+            self.assertEqual((state, command), ("fail", None))
             self.assertIn("2 memories cannot be read", said)
             path.unlink()
             self.assertIn("cannot be reached", cold_check(memory)[1])

@@ -225,7 +225,7 @@ class Scenario:
         self.configure()
 
     def be_damaged(self) -> None:
-        """Damage what is mended, and mend it."""
+        """Damage files that repair can restore, and repair them."""
         index = self.root / "index.json"
         rows = json.loads(index.read_bytes())
         index.write_text(json.dumps([*rows, {"id": 7}]))

@@ -1,4 +1,4 @@
-"""Tests of hermes_ext.maintenance.doctor: what it finds and what it mends."""
+"""Tests of hermes_ext.maintenance.doctor: its findings, and what repair does about them."""
 import importlib.util
 import json
 import os
@@ -17,7 +17,7 @@ from hermes_lite import HermesLite, Refused
 
 class Doctor(Case):
     def look(self) -> dict[str, str]:
-        return self.states(doctor._bare(str(self.root)))
+        return self.states(doctor.open_unread(str(self.root)))
 
     def test_a_healthy_store_passes_and_is_not_changed(self) -> None:
         self.filled().close()
@@ -117,7 +117,7 @@ class Doctor(Case):
     def test_the_size_of_a_store_counts_every_file(self) -> None:
         self.filled().close()
         (self.root / "memory_archive.db").write_bytes(bytes(123_456))
-        said = doctor._check_disk(self.root).says
+        said = doctor._check_disk(self.root).message
         held = sum(path.stat().st_size for path in self.root.rglob("*") if path.is_file())
         self.assertIn(f"the store has {held:,}", said)
 
@@ -193,7 +193,7 @@ class Doctor(Case):
         memory.remember("a note from the days to come")
         self.now = NOW
         memory.close()
-        checks = doctor.doctor(doctor._bare(str(self.root)))
+        checks = doctor.doctor(doctor.open_unread(str(self.root)))
         self.assertEqual({c.state for c in checks if c.name == "backups"}, {"ok"})
         archive = next(self.root.glob("backups/manual_*"))
         archive.write_bytes(archive.read_bytes()[:-30])
@@ -238,7 +238,7 @@ class Repair(Case):
         self.assertIn("would write 1 missing Markdown files", out)
         self.assertEqual(self.cli("repair")[0], Refused.exit_code)
         self.assertEqual(self.cli("repair", "--yes")[0], 0)
-        checks = doctor.doctor(doctor._bare(str(self.root)))
+        checks = doctor.doctor(doctor.open_unread(str(self.root)))
         self.assertEqual([c for c in checks if c.state != "ok"], [])
         self.assertEqual([m.id for m in self.open().list()], [kept.id])
         self.assertFalse((self.root / "store" / f"{gone.id}.md").exists())

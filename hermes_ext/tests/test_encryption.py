@@ -62,7 +62,7 @@ class Encrypt(Case):
             self.assertIn(marker, fresh.recall("lighthouse")[0].content.lower())
             self.assertEqual(backups.verify(fresh).memories, 3)
             fresh.close()
-            self.assertEqual(set(self.states(doctor._bare(str(self.root))).values()) - {"ok"},
+            self.assertEqual(set(self.states(doctor.open_unread(str(self.root))).values()) - {"ok"},
                              {"warn"})                # index.json.damaged-… is still there
             self.assertNotIn((self.root / ".master_key").read_text().strip().encode(),
                              b"".join(p.read_bytes() for p in self.root.rglob("*")
@@ -99,7 +99,7 @@ class Encrypt(Case):
             text = "the harbour master is Olga"
             with self.assertRaisesRegex(Refused, marker):
                 self.open().remember(text, deliberate=False)
-            self.assertEqual(self.states(doctor._bare(str(self.root)))["tombstones"], "ok")
+            self.assertEqual(self.states(doctor.open_unread(str(self.root)))["tombstones"], "ok")
             encryption.encrypt(self.open(), "rotate")
             (self.root / "tombstones.json").unlink()       # the copy serves
             with self.assertRaisesRegex(Refused, marker):
@@ -379,11 +379,11 @@ class Encrypt(Case):
         encryption.encrypt(memory, "on")
         memory.close()
         memory.store.write("backups/auto_index.json.20200101.bak", b"[]")
-        self.assertEqual(self.states(doctor._bare(str(self.root)))["key"], "ok")
+        self.assertEqual(self.states(doctor.open_unread(str(self.root)))["key"], "ok")
         (self.root / "backups/auto_index.json.20200101.bak").write_bytes(b"[]")
-        self.assertEqual(self.states(doctor._bare(str(self.root)))["key"], "fail")
+        self.assertEqual(self.states(doctor.open_unread(str(self.root)))["key"], "fail")
         (self.root / ".master_key").write_text(self.key())
-        checks = doctor.doctor(doctor._bare(str(self.root)))
+        checks = doctor.doctor(doctor.open_unread(str(self.root)))
         self.assertEqual((checks[-1].name, checks[-1].state), ("key", "fail"))
         self.assertEqual(checks.exit_code, 1)
 

@@ -290,8 +290,8 @@ class TestMigrate(unittest.TestCase):
                     half.put(memory.get(gone))
                 half.close()
                 memory.close()
-                checks = {check.name: check for check in doctor.doctor(doctor._bare(str(memory.root)))}
-                self.assertEqual((checks["leftovers"].state, checks["leftovers"].mend),
+                checks = {check.name: check for check in doctor.doctor(doctor.open_unread(str(memory.root)))}
+                self.assertEqual((checks["leftovers"].state, checks["leftovers"].command),
                                  ("warn", "repair"))
                 memory = self.memory()
                 memory.forget(gone)
