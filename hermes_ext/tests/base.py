@@ -146,6 +146,14 @@ class Case(unittest.TestCase):
             memory.remember(text)
         return memory
 
+    def fill(self, memory: HermesLite, count: int) -> None:
+        """Store so many memories of 25 words each, without what `remember` compares."""
+        with memory.store.transaction():
+            for number in range(count):
+                text = f"lamp {number} " + " ".join(word(8) for _ in range(24))
+                memory.store.put(core.Memory(f"mem_20260801_000000_{number:04x}", text,
+                                             created_at=core.iso(self.now)))
+
     def cli(self, *words: str, **environ: str) -> tuple[int, str, str]:
         ran = run_command(self.root, *words, environ={
             "PATH": os.defpath, "HOME": str(self.home), **environ})

@@ -219,13 +219,16 @@ class Encrypt(Case):
         marker, write = word(), core.write_atomic
         self.addCleanup(setattr, core, "write_atomic", write)
         for mode in ("on", "off", "rotate"):
+            self.root, self.now = self.home / mode, NOW
+            memory = self.spread(marker)
+            if mode != "on":
+                encryption.encrypt(memory, "on")
+            memory.close()
+            ready = shutil.copytree(self.root, self.home / f"{mode}-ready", symlinks=True)
             for stop in range(1, 60):
                 core.write_atomic = write
-                self.root, self.now = self.home / f"{mode}{stop}", NOW
-                memory = self.spread(marker)
-                if mode != "on":
-                    encryption.encrypt(memory, "on")
-                memory.close()
+                shutil.rmtree(self.root)
+                shutil.copytree(ready, self.root, symlinks=True)
                 memory, left = self.open(), [stop]
 
                 def limited(path, data, **more):
@@ -258,7 +261,6 @@ class Encrypt(Case):
                     self.assertEqual(self.plain_files(marker), [], (mode, stop))
                 if mode == "rotate":
                     self.assertFalse(store_files.is_behind(self.root, store_files.keys_of(again)), stop)
-                shutil.rmtree(self.root)
                 if finished:
                     break
             self.assertTrue(finished)

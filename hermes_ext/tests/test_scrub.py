@@ -80,9 +80,7 @@ class Scrub(Case):
 
     def test_a_large_store_has_it_in_no_index_afterwards(self) -> None:
         memory, key = self.open(), a_secret()
-        with memory.batch():
-            for number in range(1500):
-                memory.remember(f"lamp {number} " + " ".join(word(8) for _ in range(24)))
+        self.fill(memory, 1500)
         memory.redactor.redact = lambda text: (text, ())  # as under the rules of an earlier version
         memory.remember(f"the lamp's password: {key}")
         memory.recall("lamp")                         # makes the index of words
@@ -370,9 +368,7 @@ class Forget(Case):
 
     def test_a_large_store_leaves_nothing_in_journal_or_parts(self) -> None:
         marker, memory = word(), self.open()
-        with memory.batch():
-            for number in range(1500):
-                memory.remember(f"lamp {number} " + " ".join(word(8) for _ in range(24)))
+        self.fill(memory, 1500)
         memory_id = memory.remember(f"{marker.title()} keeps the lamps").id
         memory.close()
         self.assertGreater((self.root / "index.json").stat().st_size, 262_144)

@@ -493,9 +493,9 @@ class TestFrontmatter(VaultCase):
         spent = time.process_time() - before
         before = time.process_time()
         for path in self.notes.iterdir():
-            for _ in range(100):
+            for _ in range(20):
                 sorted(path.read_text())
-        self.assertLess(spent, time.process_time() - before)
+        self.assertLess(spent, 5 * (time.process_time() - before))
         self.assertEqual(self.look().count("left"), 5)
 
     def test_any_number_of_saves_leaves_one_block(self):
