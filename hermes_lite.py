@@ -437,14 +437,14 @@ class Hit(Record):
     """One answer. `score` is for people: BM25, or 3 x cosine where no word matched; of vsearch
     the cosine.
 
-    `confidence`, 0 to 1, is how likely it answers the query, read from what `estimate_confidence` reads. `why`
-    tells, for each arm that found it, rank and score, what moved it afterwards, and its age.
+    `confidence`, 0 to 1, is how likely it answers the query (see `estimate_confidence`). `why`
+    tells the rank and score that each retriever gave it, what moved it afterwards, and its age.
     """
     memory: Memory
     kw_score: float
     vec_score: float
     score: float
-    why: Mapping[str, object] = field(default_factory=dict)
+    why: Mapping[str, Any] = field(default_factory=dict)
     confidence: float = 0.0
 
     @property
@@ -457,7 +457,7 @@ class Hit(Record):
 
 
 class Hits(list[Hit]):
-    """A list of Hit, best first; `degraded` names every arm that could not answer, and why."""
+    """A list of Hit, best first; `degraded` names each retriever that failed, and why."""
 
     def __init__(self, hits: Iterable[Hit] = (), degraded: Iterable[str] = ()) -> None:
         super().__init__(hits)
@@ -566,13 +566,13 @@ class SystemZone(tzinfo):
     """The time zone of this machine or of TZ, with its daylight saving."""
 
     def utcoffset(self, moment: datetime | None) -> timedelta | None:
-        return moment and moment.replace(tzinfo=None).astimezone().utcoffset()
+        return None if moment is None else moment.replace(tzinfo=None).astimezone().utcoffset()
 
     def dst(self, moment: datetime | None) -> timedelta | None:
         return None
 
     def tzname(self, moment: datetime | None) -> str | None:
-        return moment and moment.replace(tzinfo=None).astimezone().tzname()
+        return None if moment is None else moment.replace(tzinfo=None).astimezone().tzname()
 
     def fromutc(self, moment: datetime) -> datetime:
         return moment.replace(tzinfo=timezone.utc).astimezone().replace(tzinfo=self)
@@ -610,7 +610,7 @@ def parse_time(value: object, *, zone: tzinfo = timezone.utc) -> datetime | None
         elif re.fullmatch(r"(?:19|20)\d\d[01]\d[0-3]\d", str(value).strip()):
             moment = datetime.strptime(str(value).strip(), "%Y%m%d")
         elif isinstance(value, (int, float)) or re.fullmatch(r"\d{9,}", str(value).strip()):
-            seconds = float(value)
+            seconds = float(str(value))
             seconds = seconds / 1000 if seconds > 1e11 else seconds
             moment = datetime.fromtimestamp(seconds, timezone.utc)
         else:
@@ -628,16 +628,17 @@ def _parse_iso(text: str) -> datetime:
                          text, re.IGNORECASE)
     if not found:
         raise ValueError("not a time")
-    numbers = [int(part or 0) for part in found.groups()[:6]]
+    year, month, day, hour, minute, second = (int(part or 0) for part in found.groups()[:6])
     micro = int(((found[7] or "") + "000000")[:6])
+    moment = datetime(year, month, day, hour, minute, second, micro)
     if found[8] is None:
-        return datetime(*numbers, micro)
+        return moment
     zone = found[8].upper().replace(":", "")
     offset = timedelta(0)
     if zone != "Z":
         offset = timedelta(hours=int(zone[1:3]), minutes=int(zone[3:]))
         offset = -offset if zone[0] == "-" else offset
-    return datetime(*numbers, micro, tzinfo=timezone(offset))
+    return moment.replace(tzinfo=timezone(offset))
 
 
 def new_id(now: datetime, taken: Callable[[str], bool]) -> str:
@@ -723,7 +724,7 @@ class Config:
                  notices: Iterable[str] = ()) -> None:
         self._values = {name: {**section, **(values or {}).get(name, {})}
                         for name, section in DEFAULTS.items()}
-        self._environ = dict(os.environ if environ is None else environ)
+        self._environ: dict[str, str] = dict(os.environ if environ is None else environ)
         self.notices = list(notices)
 
     def __getitem__(self, section: str) -> dict[str, Any]:
@@ -855,7 +856,7 @@ def read_yaml(path: Path, notices: list[str]) -> dict[str, dict[str, object]]:
         where = f"{path.name}:{mark.line + 1}" if mark else path.name
         raise ConfigError(f"{where}: {what}; indent with blanks, as in the shipped file"
                           ) from None
-    lines: dict[tuple, int] = {}
+    lines: dict[tuple[str, ...], int] = {}
     for keys, line in rows:
         if keys in lines:
             raise ConfigError(f"{path.name}:{line}: '{keys[-1]}' stands in line {lines[keys]} "
@@ -864,7 +865,8 @@ def read_yaml(path: Path, notices: list[str]) -> dict[str, dict[str, object]]:
     return _check_config(values, lambda *keys: f"{path.name}:{lines.get(keys, 1)}")
 
 
-def _key_lines(node: object, keys: tuple[str, ...] = ()) -> Iterator[tuple[tuple, int]]:
+def _key_lines(node: Any, keys: tuple[str, ...] = ()
+               ) -> Iterator[tuple[tuple[str, ...], int]]:
     """Yield (path of keys, line) for every key of a composed YAML mapping."""
     for key, value in node.value if node.id == "mapping" else ():
         here = (*keys, str(key.value))
@@ -905,7 +907,8 @@ def _check_config(values: object, where: Callable[..., str]) -> dict[str, dict[s
     return values
 
 
-def check_known(name: object, known: Iterable[str], place: str, *, what: str = "key") -> None:
+def check_known(name: object, known: Collection[str], place: str, *,
+                what: str = "key") -> None:
     """Raise ConfigError for an unknown name; it names the place and the nearest known name."""
     if name in known:
         return
@@ -1007,7 +1010,7 @@ def _nameable(path: str | bytes) -> str:
     return path
 
 
-def find_root(root: str | os.PathLike | None = None, *,
+def find_root(root: str | os.PathLike[str] | None = None, *,
               environ: Mapping[str, str] | None = None) -> Path:
     """Return the data root as a real path: *root*, $HERMES_LITE_ROOT, or where the module is.
 
@@ -6109,15 +6112,15 @@ SPELLING_DEPTH = 200
 
 
 def estimate_confidence(score: float, ideal: float, best: float, *, beside: bool = False,
-          speaker_boost: float = 0.0) -> float:
+                        speaker_boost: float = 0.0) -> float:
     """How likely a hit answers the query, 0 to 1, from its keyword score.
 
     score    of the hit                        best    of the best hit
-    ceiling  of a note that held every word    beside  others of its source were found, which
-             (`BM25Index.ideal_score`)                     raises the score
-    voice    -1 to 1: by how much the one that the query names leads over others, or trails
-    p = 1 / (1 + exp(-x)), x = 0.4 + 1.6 ln(score / ceiling) + 2.5 ln(score / best)
-                               + 1.2 voice - 2.4 beside
+    ideal    of a note that held every word    beside  others of its source were found, which
+             (`BM25Index.ideal_score`)                 raises the score
+    speaker_boost  -1 to 1: by how much the one that the query names leads over others, or trails
+    p = 1 / (1 + exp(-x)), x = 0.4 + 1.6 ln(score / ideal) + 2.5 ln(score / best)
+                               + 1.2 speaker_boost - 2.4 beside
     Fitted to LoCoMo, LongMemEval, MemoryBank, CMRC and XQuAD, each counted once, with questions
     asked of the wrong conversation and questions whose answer was taken out.
     """
@@ -8571,7 +8574,8 @@ def _registered(table: str) -> Mapping[str, Any]:
         import hermes_ext
     except ImportError:
         return {}
-    return getattr(hermes_ext, table)
+    found: Mapping[str, Any] = getattr(hermes_ext, table)
+    return found
 
 
 def _hook(name: str) -> Callable[..., Any] | None:
@@ -8579,7 +8583,8 @@ def _hook(name: str) -> Callable[..., Any] | None:
     if name not in _registered("HOOKS"):
         return None
     module, function = _registered("HOOKS")[name]
-    return getattr(import_system(module), function)
+    hook: Callable[..., Any] = getattr(import_system(module), function)
+    return hook
 
 
 def import_system(name: str) -> Any:
@@ -8954,7 +8959,7 @@ def _union(one: Iterable[str], two: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*one, *two)))
 
 
-def redact_nested(value: object, clean: Callable[[str], str], key: str = "") -> object:
+def redact_nested(value: object, clean: Callable[[str], str], key: str = "") -> Any:
     """Apply *clean* to every string, number and key inside mappings and lists.
 
     A value is seen together with its key: `password` says what `hunter2` does not.
@@ -9621,7 +9626,7 @@ class Ranking:
 
 
 _PLAIN_RETRIEVERS = frozenset(("keywords", "vectors"))
-_MOST_PHRASES = 20             # of a query that count: 1 + `phrase` to the power of them is a float
+_MOST_PHRASES = 20         # of a query that count: (1 + phrase) to their power stays a float
 
 
 def _speaker_boosts(query: str, hits: Sequence[Hit], scores: Sequence[float]) -> list[float]:
@@ -9843,7 +9848,7 @@ class Search:
 
 
 _RETRIEVER_DEPTH, _RERANK_DEPTH, _QUERY_CHARS = 50, 20, 10_000
-MANY_TAGGED = 5_000       # from so many on each candidate is asked for its tags instead
+MANY_TAGGED = 5_000        # from so many on each candidate is asked for its tags instead
 
 
 # =============================================================================
@@ -9923,7 +9928,8 @@ class Writer:
         It holds the store's lock, so nothing is sent to a remote service meanwhile.
         """
         with self._session.writing():
-            outer, written = self._batch, []
+            outer = self._batch
+            written: list[Memory] = []
             self._batch, self._embeddings.is_offline = written, True
             try:
                 yield
@@ -10330,7 +10336,7 @@ class HermesLite:
     its indexes against the other threads of this process.
     """
 
-    def __init__(self, root: str | os.PathLike | None = None, *,
+    def __init__(self, root: str | os.PathLike[str] | None = None, *,
                  config: Config | None = None, store: Store | None = None,
                  vectorizer: Vectorizer | None = None, reranker: Reranker | None = None,
                  digester: Digester | None = None, systems: Iterable[object] = (),
@@ -10420,7 +10426,7 @@ class HermesLite:
         """
         if isinstance(texts, (str, bytes, Mapping)) or not isinstance(texts, Iterable):
             raise UsageError(f"texts is of type {type(texts).__name__}; give a list of texts")
-        rows = [*texts]                            # whoever makes them may be slow: before the lock
+        rows = [*texts]                            # before the lock: making them may be slow
         results, left_out = [], []
         with self.batch():
             for number, row in enumerate(rows, 1):
@@ -10479,7 +10485,8 @@ class HermesLite:
         is named in `refused`.
         """
         if not isinstance(found, Digest):
-            raise UsageError(f"found is of type {type(found).__name__}; give what `digest` returned")
+            raise UsageError(f"found is of type {type(found).__name__}; "
+                             "give what `digest` returned")
         if not found.facts:
             return replace(found, applied=True)
         results, refused, last = [], [], len(found.facts)
@@ -10721,15 +10728,15 @@ def _arguments_of(row: object) -> dict[str, Any]:
         return {"text": row}
     names = {"content": "text", "execution_verified": "verified"}
     made = {names.get(name, name): value for name, value in row.items() if value is not None}
-    unknown = [name for name in made if name not in _OF_A_TEXT]
+    unknown = [name for name in made if name not in _TEXT_FIELDS]
     if unknown:
         raise UsageError(f"{str(unknown[0])[:40]!r} is no field of a text; known: "
-                         f"{', '.join(_OF_A_TEXT)}")
+                         f"{', '.join(_TEXT_FIELDS)}")
     return {"text": "", **made}
 
 
-_OF_A_TEXT = ("text", "category", "importance", "verified", "source", "tags", "agent", "expires_at",
-              "meta", "position", "created_at")
+_TEXT_FIELDS = ("text", "category", "importance", "verified", "source", "tags", "agent",
+                "expires_at", "meta", "position", "created_at")
 
 
 # =============================================================================
@@ -10781,10 +10788,11 @@ def _show_remembered(result: Remembered | RememberedBatch) -> Iterator[str]:
 def _show_hits(hits: Hits) -> Iterator[str]:
     for number, hit in enumerate(hits, 1):
         yield f"{number}. {display_text(hit.content)}"
-        retrievers = " ".join(f"{name}#{place['rank']}" for name, place in hit.why["retrievers"].items())
-        sure = f"{hit.confidence:.0%} sure · " if hit.confidence else ""     # vsearch judges none
+        ranks = " ".join(f"{name}#{place['rank']}"
+                         for name, place in hit.why["retrievers"].items())
+        sure = f"{hit.confidence:.0%} sure · " if hit.confidence else ""     # vsearch has none
         score = f"{hit.score:.2f} " if hit.score else ""   # tags and parts of words have none
-        yield f"   {score}{retrievers} · {sure}{hit.memory.room} · {hit.id}"
+        yield f"   {score}{ranks} · {sure}{hit.memory.room} · {hit.id}"
 
 
 def _show_memory(memory: Memory) -> list[str]:
@@ -10796,27 +10804,29 @@ def _show_memories(memories: Sequence[Memory] | Mapping[str, int]) -> Iterator[s
         yield from (f"{count}  {display_text(tag)}" for tag, count in memories.items())
         return
     for memory in memories:
-        mark = "verified" if memory.execution_verified else "unverified"
-        whose = [*(f"#{tag}" for tag in memory.tags), *([f"by {memory.agent}"] if memory.agent
-                                                        else ())]
-        yield "  ".join([memory.id, memory.room, str(memory.importance), mark,
-                         excerpt(memory.content), *([display_text(" ".join(whose))] if whose
-                                                    else ())])
+        state = "verified" if memory.execution_verified else "unverified"
+        columns = [memory.id, memory.room, str(memory.importance), state, excerpt(memory.content)]
+        labels = [f"#{tag}" for tag in memory.tags]
+        if memory.agent:
+            labels.append(f"by {memory.agent}")
+        if labels:
+            columns.append(display_text(" ".join(labels)))
+        yield "  ".join(columns)
 
 
 def _show_pruned(result: Pruned) -> Iterator[str]:
-    verb = "would go" if result.dry_run else "gone"
     for row in result.expired:
         yield f"{row.id}  {row.reason}: {display_text(row.content)}"
-    yield f"{len(result.expired)} {verb}" + (f", archived in {result.archive}"
-                                             if result.archive else "")
+    verb = "would be deleted" if result.dry_run else "deleted"
+    place = f", archived in {result.archive}" if result.archive else ""
+    yield f"{len(result.expired)} {verb}{place}"
     if result.unknown_age:
         yield (f"{len(result.unknown_age)} of unknown age are kept: "
                f"{', '.join(result.unknown_age[:5])}")
 
 
-def _show_forgotten(result: Forgotten) -> Iterator[str]:
-    if not isinstance(result, Forgotten):          # a selection tells itself
+def _show_forgotten(result: Any) -> Iterator[str]:
+    if not isinstance(result, Forgotten):          # a selection has its own lines
         yield from result.lines()
         return
     yield f"forgotten {result.id}"
@@ -10835,9 +10845,11 @@ def _show_digest(result: Digest) -> Iterator[str]:
             row = next(verdicts)
             verdict = f"  {'remembered' if row.created else 'merged into'} {row.id}"
         yield f"{fact.category} ({fact.importance}) {display_text(fact.content)}{verdict}"
-    new = sum(row.created for row in result.results)
-    yield f"{len(result.facts)} found, {new} new" if result.applied or not result.facts else (
-        f"{len(result.facts)} found, nothing written; add --apply to keep them")
+    if result.applied or not result.facts:
+        new = sum(row.created for row in result.results)
+        yield f"{len(result.facts)} found, {new} new"
+    else:
+        yield f"{len(result.facts)} found, nothing written; add --apply to keep them"
 
 
 def format_mapping(result: Mapping[str, object]) -> Iterator[str]:
@@ -10884,16 +10896,21 @@ def _show_remembered_batch(done: RememberedBatch) -> Iterator[str]:
 
 
 def _remember(memory: HermesLite, *, text: str | None, batch: str | None,
-              **more: object) -> Remembered | RememberedBatch:
+              **more: Any) -> Remembered | RememberedBatch:
     """Keep one text, or with *batch* those of a file, in one transaction."""
     check_selectors(batch=batch)
-    if batch is None and text is None:
+    if batch is not None and text is not None:
+        raise UsageError("give either TEXT or --batch FILE")
+    if batch is not None:
+        return _remember_file(memory, batch, more)
+    if text is None:
         raise UsageError("the following arguments are required: text; it goes before --tags, and "
                          "after -- where it starts with -; or give --batch FILE")
-    if batch is None:
-        return memory.remember(text, **more)
-    if text is not None:
-        raise UsageError("give either TEXT or --batch FILE")
+    return memory.remember(text, **more)
+
+
+def _remember_file(memory: HermesLite, batch: str, more: Mapping[str, Any]) -> RememberedBatch:
+    """Keep every line of a file; one that is left out is named by its line."""
     most = 8 * memory.config["storage"]["max_text_chars"] + 1_048_576
     try:
         with contextlib.nullcontext(sys.stdin.buffer) if batch == "-" else open(
@@ -10907,7 +10924,7 @@ def _remember(memory: HermesLite, *, text: str | None, batch: str | None,
     return replace(done, left_out=tuple((places[text], why) for text, why in done.left_out))
 
 
-def _batch_rows(stream: IO[bytes], most: int) -> Iterator[tuple[str, object]]:
+def _batch_rows(stream: IO[bytes], most: int) -> Iterator[tuple[str, Any]]:
     """Yield (place, text or fields) of each line that is not blank.
 
     Where the first one is a JSON object with a text, every line is one; else each is a text.
@@ -10949,7 +10966,7 @@ def _json_object(text: str) -> dict[str, object] | None:
 
 
 def _digest(memory: HermesLite, *, text: str | None, file: str | None, apply: bool,
-            max: int | None, **more: object) -> Digest:
+            max: int | None, **more: Any) -> Digest:
     if (text is None) == (file is None):
         raise UsageError("give either TEXT (or - for standard input) or --file F")
     if file is not None:
@@ -10957,11 +10974,11 @@ def _digest(memory: HermesLite, *, text: str | None, file: str | None, apply: bo
             text = Path(file).read_bytes().decode("utf-8-sig", "replace")
         except OSError as problem:
             raise NotFound(f"cannot read {file}: {problem.strerror}") from None
-    return memory.digest(text, apply=apply, max_facts=max, **more)
+    return memory.digest(text or "", apply=apply, max_facts=max, **more)
 
 
 def _list(memory: HermesLite, *, all_tags: bool, limit: int | None,
-          **filters: object) -> list[Memory] | dict[str, int]:
+          **filters: Any) -> Sequence[Memory] | dict[str, int]:
     """List, or count the tags of what passes: most used first, ties by name."""
     rows = memory.list(limit=None if all_tags else limit, **filters)
     if not all_tags:
@@ -11204,18 +11221,18 @@ def _run(words: list[str]) -> int:
 def perform(memory: HermesLite, operation: Operation, arguments: dict[str, object], *,
             surface: str = "cli") -> object:
     """Run one operation with what the parser read, print its result and return it."""
-    as_json = arguments.pop("json", False)
+    as_json = bool(arguments.pop("json", False))
     for param in operation.params:
         arguments[param.name] = _read_value(param, arguments.get(param.name))
     memory.store.progress = _progress if sys.stderr.isatty() else None
     with memory.systems.acting(f"{surface} {operation.name}",
-                       agent=memory.config.env("HERMES_AGENT") or None) as told:
+                               agent=memory.config.env("HERMES_AGENT") or None) as emitted:
         take_over_edits(memory, operation.name)
-        del told[:]
+        emitted.clear()
         if operation.destructive:
             _confirm(memory, operation, arguments)
         result = operation.handler(memory, **arguments)
-        if not told:
+        if not emitted:
             memory.systems.emit(operation.name)
     _print_result(operation, result, as_json)
     sys.stdout.flush()
@@ -11350,12 +11367,12 @@ def _confirm(memory: HermesLite, operation: Operation, arguments: dict[str, obje
     """Ask before a destructive operation, or demand --yes where nobody can answer."""
     if arguments.pop("yes") or arguments["dry_run"]:
         return
-    memory.session.is_attended = sys.stdin.isatty()       # else a wrong argument is all that is seen
+    memory.session.is_attended = sys.stdin.isatty()    # else only a wrong argument is reported
     plan = operation.handler(memory, **{**arguments, "dry_run": True})
     if not memory.session.is_attended:
         raise Refused(f"{operation.name} changes what is stored; add --yes, or --dry-run to see "
                       "what it would do", "needs_yes")
-    for line in operation.show(plan):
+    for line in operation.show(plan) if operation.show else ():
         print(printable(line), file=sys.stderr)
     print(f"{operation.name}: go on? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes", "j", "ja", "是"):

@@ -6603,7 +6603,7 @@ class Commands(Case):
                              (("stats",), "total: 2"), (("rooms",), "events  1 memory, kept at most 90"),
                              (("vectors",), "breaker: closed"), (("version",), "root: "),
                              (("digest", "I like trains."), "add --apply to keep them"),
-                             (("prune", "--dry-run"), "^0 would go"), (("init",), "config: ")):
+                             (("prune", "--dry-run"), "^0 would be deleted"), (("init",), "config: ")):
             done = self.run_(*words)
             self.assertEqual((done.code, done.err), (0, ""), words)
             self.assertRegex(done.out, shape)
@@ -6795,7 +6795,7 @@ class Commands(Case):
                     memory.store.put(dataclasses.replace(memory.get(number), created_at=old))
             done = call("--root", self.root, "prune", stdin=answer.encode(), person=True)
             self.assertEqual((done.code, len(self.open().list())), (code, left), answer)
-            self.assertIn("2 would go", done.err)
+            self.assertIn("2 would be deleted", done.err)
             self.assertIn("prune: go on? [y/N]", done.err)
             memory.store.refresh()
 
@@ -6873,7 +6873,7 @@ class Processes(Case):
         done = spawn(json.dumps(commands), program=(*python, "-c", others))
         self.assertEqual((done.code, done.err), (0, ""))
         self.assertTrue(done.out.endswith("[0, 0, 0, 0, 0]\n"), done.out)
-        for said in (NOTES[1], f"root: {alone / 'data'}\n", "0 gone",
+        for said in (NOTES[1], f"root: {alone / 'data'}\n", "0 deleted",
                      f"config: {alone / 'data' / 'config.yaml'}\n", "1 found"):
             self.assertIn(said, done.out)
         self.assertEqual(sorted(os.listdir(alone)), ["data", "hermes_lite.py"])
