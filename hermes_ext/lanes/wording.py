@@ -6,11 +6,15 @@
 
 A word of the question is replaced where the store has another one for it, and the question is
 asked again so: `retrieve` returns what holds a replacement and is likely enough an answer. Where
-nothing is replaced, nothing is asked and the recall is what it is without lanes.
+nothing is replaced, nothing is asked and the recall is what it is without lanes. Where the store
+knows every word that was replaced, what the question finds as it stands is left out of the list:
+so other words add answers and do not move those that are there.
 
 A compound is cut at a word that the store knows: of one that it does not know, the longest
-beginning; of one that it knows, only where both parts are known words too. So `important` does
-not find `import` unless no memory has it, and a short word never counts.
+beginning; of one that it knows, only where both parts are known words too. A word that the store
+knows is taken for a compound, or for the beginning of one, only in a question of at most three
+words: a longer one has enough of them. (XQuAD, German and English: a longer question is answered
+worse otherwise.)
 """
 from __future__ import annotations
 
@@ -29,6 +33,7 @@ SYNONYMS: tuple[tuple[str, ...], ...] = (
     ("sprache", "language", "语言"), ("urlaub", "holiday", "vacation", "休假"))
 
 _WORDS, _LONGER = 12, 8        # words of a question that are looked at, longer words for each
+_FEW_WORDS = 3                 # of a question, whose words are compounds though they are known
 _LEAST_WORD = 5                # letters of a word that has other spellings
 _LEAST_COMPOUND = 8            # letters of a compound,
 _LEAST_PART, _LEAST_REST = 4, 3          # of its beginning, and of the word that follows,
@@ -60,10 +65,12 @@ class Wording:
         """Return the ids of what answers *query* in other words, best first, with how likely."""
         store = memory.store
         replaced = self.replacements(store, query)
-        others = list(dict.fromkeys(word for words in replaced.values() for word in words))
+        others = list(dict.fromkeys(word for words, _ in replaced.values() for word in words))
         if not others:
             return {}
-        left_out = frozenset(hidden)
+        left_out = set(hidden)
+        if not any(is_new for _, is_new in replaced.values()):
+            left_out.update(memory_id for memory_id, _ in store.search_words(query, _HITS))
         known = store.search_words(" ".join(others), _DEPTH, accept=lambda i: i not in left_out)
         holding = frozenset(memory_id for memory_id, _ in known)
         question = _in_other_words(query, replaced)
@@ -77,27 +84,26 @@ class Wording:
                   for memory_id, score in ranked}
         return {memory_id: each for memory_id, each in likely.items() if each >= least}
 
-    def replacements(self, store: Store, query: str) -> dict[str, list[str]]:
-        """Return for words of *query* those of the store that can stand in their place."""
+    def replacements(self, store: Store, query: str) -> dict[str, tuple[list[str], bool]]:
+        """Return for words of *query* those of the store that can stand in their place.
+
+        With each goes whether the store does not know the word of the query.
+        """
         words = [word for word in dict.fromkeys(query_terms(tokenize_terms(query)))
                  if len(word) > 1 and word.isalpha() and not is_gram(word)][:_WORDS]
         said = normalise(query)
         grams = [gram for gram in self._grams if gram in said]
         meant = {word: [*self._synonyms.get(_stem(word), ()), *_spellings(word)]
                  for word in [*words, *grams]}
-        pieces = {word: list(_pieces(word)) for word in words}
-        known = store.known_words({word: None for word in [
-            *words, *(other for others in meant.values() for other in others),
-            *(part for parts in pieces.values() for part in parts)]})
+        known = store.known_words([*meant, *(word for others in meant.values() for word in others)])
         found = {}
         for word, others in meant.items():
             others = [other for other in others if other in known]
-            if word in pieces and not others:
-                others = _parts(word, pieces[word], known)
-            if word in pieces and len(word) >= _LEAST_PART:
-                others += _longer(store, word, word in known)
+            if word not in grams and (word not in known or len(words) <= _FEW_WORDS):
+                others = [*(others or _parts(store, word, word in known)),
+                          *_longer(store, word, word in known)]
             if others:
-                found[word] = list(dict.fromkeys(others))
+                found[word] = list(dict.fromkeys(others)), word not in known
         return found
 
 
@@ -116,28 +122,28 @@ def _spellings(word: str) -> Iterator[str]:
         yield from (other for other in dict.fromkeys((letters, plain)) if other != word)
 
 
-def _pieces(word: str) -> Iterator[str]:
-    """Yield the beginnings of a word that may be a compound, longest first, and what follows."""
-    if len(word) < _LEAST_COMPOUND:
-        return
-    for at in range(len(word) - _LEAST_REST, _LEAST_PART - 1, -1):
-        yield word[:at]
-        yield word[at:]
-
-
-def _parts(word: str, pieces: Sequence[str], known: Mapping[str, int]) -> list[str]:
+def _parts(store: Store, word: str, is_known: bool) -> list[str]:
     """Return the parts of a compound that the store knows, its beginning first."""
-    for start, rest in zip(pieces[::2], pieces[1::2]):
+    if len(word) < _LEAST_COMPOUND:
+        return []
+    cuts = range(len(word) - _LEAST_REST, _LEAST_PART - 1, -1)      # the longest beginning first
+    known = store.known_words([part for at in cuts for part in (word[:at], word[at:])])
+    for start, rest in ((word[:at], word[at:]) for at in cuts):
         if start not in known or _is_stop_word(start):
             continue
-        ends = [rest.removeprefix(joint) for joint in _JOINTS if rest.startswith(joint)]
-        end = next((end for end in ends if len(end) >= _LEAST_REST and end in known), None)
+        end = next((end for end in _without_joint(rest) if end in known), None)
         if end is not None:
             return [start, end]
-        if word not in known and rest not in _ENDINGS and (
-                min(len(start), len(rest)) >= _LEAST_UNKNOWN):
+        is_long = min(len(start), len(rest)) >= _LEAST_UNKNOWN
+        if is_long and not is_known and rest not in _ENDINGS:
             return [start]
     return []
+
+
+def _without_joint(rest: str) -> list[str]:
+    """Return what follows the beginning of a compound as the words that it may be."""
+    words = [rest.removeprefix(joint) for joint in _JOINTS if rest.startswith(joint)]
+    return [word for word in words if len(word) >= _LEAST_REST]
 
 
 def _is_stop_word(word: str) -> bool:
@@ -147,23 +153,22 @@ def _is_stop_word(word: str) -> bool:
 def _longer(store: Store, word: str, is_known: bool) -> list[str]:
     """Return the compounds of the store that begin with a word."""
     stem = _stem(word)
+    if len(stem) < _LEAST_PART:
+        return []
     longer = [each for each in store.words_beginning(word)
               if len(each) >= len(stem) + _LEAST_REST
               and each[len(stem):] not in _ENDINGS][:4 * _LONGER]
-    wanted: dict[str, list[str]] = {}
-    for each in longer:
-        rest = each[len(stem):]
-        wanted[each] = [rest.removeprefix(joint) for joint in _JOINTS if rest.startswith(joint)]
-    known = store.known_words({part: None for each in longer for part in (each, *wanted[each])})
-    return [each for each in longer if each in known and (not is_known or any(
-        len(part) >= _LEAST_REST and part in known for part in wanted[each]))][:_LONGER]
+    ends = {each: _without_joint(each[len(stem):]) for each in longer}
+    known = store.known_words([word for each in longer for word in (each, *ends[each])])
+    return [each for each in longer if each in known
+            and (not is_known or not known.keys().isdisjoint(ends[each]))][:_LONGER]
 
 
-def _in_other_words(query: str, replaced: Mapping[str, Sequence[str]]) -> str:
+def _in_other_words(query: str, replaced: Mapping[str, tuple[Sequence[str], bool]]) -> str:
     """Return a question with the words that the store has in place of others."""
     said = normalise(query)
     for gram in (word for word in replaced if is_gram(word[0])):
-        said = said.replace(gram, f" {' '.join(replaced[gram])} ")
+        said = said.replace(gram, f" {' '.join(replaced[gram][0])} ")
     words = query_terms(tokenize_terms(said, grams=2))
     return " ".join(other for word in words if len(word) > 1 or not is_gram(word)
-                    for other in replaced.get(word, [word]))
+                    for other in (replaced[word][0] if word in replaced else [word]))
