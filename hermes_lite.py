@@ -2899,10 +2899,35 @@ def _merged(spans: list[_Span]) -> list[_Span]:
 _GRAM = ("\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3005-\u3007\u3041-\u309f"
          "\u30a1-\u30fa\u30fc-\u312f\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
          "\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\U00020000-\U000323af")
+# Scripts of which one character says as much as a word: radicals, kana, Hangul, Han.
+_CJK = ("\u2e80-\u2fff\u3005-\u3007\u3040-\u9fff\uac00-\ud7af\uf900-\ufaff"
+        "\U00020000-\U0003ffff")
+_CJK_BEGINS = "\u2e7f"      # each term that is greater is of such a script
 # Blocks with vowel signs and accents, which `\w` leaves out though they stand inside words.
 _MARKS = ("\u0300-\u036f\u0483-\u0489\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed"
           "\u0711-\u074a\u0900-\u0963\u0966-\u0dff\u0f71-\u0f84\u1ab0-\u1aff\u1dc0-\u1dff")
 
+
+def normalise(text: str) -> str:
+    """Return *text* as it is compared: width, case, spacing and invisible characters do not count.
+
+    NFKC (so half-width katakana too), casefold, `INVISIBLE` dropped, runs of white space one
+    blank. Applying it twice changes nothing. Linear; ASCII takes a short way.
+    """
+    _check_text(text)
+    folded = _unicode(text).casefold()
+    return " ".join(_unicode(folded).casefold().split())
+
+
+@functools.lru_cache(maxsize=8)     # one text is asked for by several, one after another
+def _unicode(text: str) -> str:
+    """Return a text without invisible characters, in NFKC."""
+    if text.isascii():
+        return text
+    return unicodedata.normalize("NFKC", INVISIBLE.sub("", text))
+
+
+# -- terms of a text ----------------------------------------------------------
 
 def is_gram(term: str) -> bool:
     """Tell whether a term is of a script without blanks between words, such as Chinese."""
@@ -2913,44 +2938,39 @@ def is_single_gram(term: str) -> bool:
     return len(term) == 1 and is_gram(term)
 
 
-@functools.cache
-def _patterns() -> tuple[re.Pattern[str], ...]:
-    """(runs of grams, words with their inner signs, those signs, characters nobody sees)."""
-    part = rf"[\w{_MARKS}]+"
-    return (re.compile(f"([{_GRAM}]+)"),
-            re.compile(rf"{part}(?:[-.@:/'+&]{part})*(?:\+\+|\#)?"), re.compile("[-_.@:/'+&#]+"),
-            re.compile("[\u00ad\u034f\u061c\u180b-\u180f\u200b-\u200f\u202a-\u202e"
-                       "\u2060-\u206f\ufe00-\ufe0f\ufeff]"))
+_RUN_OF_GRAMS = _compiled(f"([{_GRAM}]+)")
+# Signs inside a word join its parts: a-b, v1.2, C++, C#.
+_WORD = _compiled(rf"[\w{_MARKS}]+(?:[-.@:/'+&][\w{_MARKS}]+)*(?:\+\+|\#)?")
+_WORD_SIGNS = _compiled("[-_.@:/'+&#]+")
 
 
 def tokenize_terms(text: str, *, stem: bool = False, grams: int = 3,
                    cues: bool = False) -> list[str]:
-    """Terms of *text*, repeats kept: words, and 1-, 2- and 3-grams of scripts without blanks.
+    """Return the terms of *text*, repeats kept: words, and 1-, 2- and 3-grams of other scripts.
 
     Spelling is folded first (NFKC, case, invisible characters), so `ＡＰＩ` is `api` and `ß` is
     `ss`.  `CT2024-0876` gives the whole and each part; `v1.2` gives `1.2` as well.  Where a word
-    touches a run (`D盘`), the word is also glued to one and to two characters of that run.
-    *stem* cuts English and German endings off plain words; *grams* = 2 leaves the 3-grams out;
-    *cues* adds days and speakers (`cues_of`); notes and queries must agree on all of them.
+    touches a run without blanks (`D盘`), it is also glued to one and to two characters of that
+    run. *stem* cuts English and German endings off plain words; *grams* = 2 leaves the 3-grams
+    out; *cues* adds days and speakers (`cues_of`); notes and queries must agree on all of them.
     Linear in the text: about 30 us for 120 mixed characters, 160 terms.
     """
     _check_text(text)
-    runs, words, _, unseen = _patterns()
     if not text.isascii():
-        text = unicodedata.normalize("NFKC", unseen.sub("", text)).replace("’", "'")
+        text = _unicode(text).replace("’", "'")
         text = unicodedata.normalize("NFKC", text.casefold())
     text = text.lower()
-    pieces = [*runs.split(text), ""]                 # words, run, words, run, ..., words, ""
-    terms: list[str] = cues_of(text) if cues else []
+    terms = cues_of(text) if cues else []
+    pieces = [*_RUN_OF_GRAMS.split(text), ""]        # words, run, words, run, ..., words, ""
     before = ""                                      # the run that these words follow
     for part, run in zip(pieces[::2], pieces[1::2]):
-        found = words.findall(part)
-        for word in found:
+        words = _WORD.findall(part)
+        for word in words:
             terms += _word_terms(word, stem)
-        if found and before and part.startswith(found[0]):
-            terms += [before[-n:] + found[0] for n in (1, 2) if n <= len(before)]
-        if found and run and part.endswith(found[-1]):
-            terms += [found[-1] + run[:n] for n in (1, 2) if n <= len(run)]
+        if words and before and part.startswith(words[0]):
+            terms += [before[-n:] + words[0] for n in (1, 2) if n <= len(before)]
+        if words and run and part.endswith(words[-1]):
+            terms += [words[-1] + run[:n] for n in (1, 2) if n <= len(run)]
         pairs = [*map(add, run, run[1:])]
         terms += run
         terms += pairs
@@ -2960,76 +2980,113 @@ def tokenize_terms(text: str, *, stem: bool = False, grams: int = 3,
     return terms
 
 
-_MONTHS = ("january januar jan|february februar feb|march märz mar|april apr|may mai|"
-           "june juni jun|"
-           "july juli jul|august aug|september sept sep|october oktober oct okt|november nov|"
-           "december dezember dec dez")
+@functools.lru_cache(1 << 16)
+def _word_terms(word: str, stem: bool) -> list[str]:
+    """Return a word and, where signs join its parts, each of them."""
+    cut = _stem if stem else str
+    whole = word.strip("_")
+    if not whole:
+        return []
+    if whole.isalnum():
+        return [cut(whole)]
+    parts = [cut(part) for part in _WORD_SIGNS.split(whole) if part not in ("", whole)]
+    is_version = whole[0] == "v" and whole[1].isdigit()
+    return [whole, whole[1:], *parts] if is_version else [whole, *parts]
 
 
-@functools.cache
-def _cue_patterns() -> tuple[re.Pattern[str], re.Pattern[str], dict[str, int]]:
-    months = {name: n for n, row in enumerate(_MONTHS.split("|"), 1) for name in row.split()}
-    name = "(" + "|".join(sorted(months, key=len, reverse=True)) + ")"
-    day = r"([0-9]{1,2})"
-    begins = "".join(sorted({month[0] for month in months}))
-    return (re.compile(rf"(?=[0-9{begins}])(?:"
-                       rf"\b[0-9]{{4}}-{day}-{day}\b|(?<![0-9]){day} ?月 ?{day} ?[日号]|"
-                       rf"\b{name}\.? {day}(?:st|nd|rd|th)?\b|\b{day}(?:st|nd|rd|th|\.)?"
-                       rf"(?: of)? {name}\b)"),
-            re.compile(r"(?:\[[^\]\n]{1,40}\] *)?([^\W\d_][^\W_]*(?: [^\W_]+)?) ?:(?!/)"), months)
+UMLAUTS = {0xe4: "a", 0xf6: "o", 0xfc: "u"}
+LONGEST_ENDING = 4          # characters that `_stem` cuts off at most: a doubled one and "ing"
+# Endings, and how many characters have to be left of the word.
+_ENDINGS = (("ing", 2), ("ed", 2), ("ern", 4), ("em", 4), ("en", 3), ("er", 4), ("e", 2))
+
+
+def _stem(word: str) -> str:
+    """Return what the usual forms of an English or German word share; not always a word.
+
+    For the search alone. What texts state is compared by `_base_form`, which cuts less.
+    """
+    if len(word) < 4 or not word.isalpha():
+        return word
+    word = word.translate(UMLAUTS)
+    if word[-1] == "s" and word[-2] not in "siu":
+        word = word[:-1]
+    for ending, least in _ENDINGS:
+        rest = word.removesuffix(ending)
+        if rest != word and len(rest) >= least and _has_vowel(rest):
+            is_doubled = ending in ("ing", "ed") and rest[-1] == rest[-2] not in "aeiouls"
+            word = rest[:-1] if is_doubled and len(rest) > 3 else rest      # stopp(ed) -> stop
+            break
+    return word[:-1] + "i" if word[-1] == "y" else word
+
+
+def _has_vowel(word: str) -> bool:
+    return not {*"aeiouy"}.isdisjoint(word)
+
+
+# -- days and speakers --------------------------------------------------------
+
+_MONTHS = {name: number for number, names in enumerate((
+    "january januar jan", "february februar feb", "march märz mar", "april apr", "may mai",
+    "june juni jun", "july juli jul", "august aug", "september sept sep",
+    "october oktober oct okt", "november nov", "december dezember dec dez"), 1)
+    for name in names.split()}
+_MONTH = f"(?:{'|'.join(sorted(_MONTHS, key=len, reverse=True))})"
+_MONTH_BEGINS = "".join(sorted({name[0] for name in _MONTHS}))
+_DAY_NAMED = _compiled(
+    rf"(?=[0-9{_MONTH_BEGINS}])(?:"
+    r"\b[0-9]{4}-([0-9]{1,2})-([0-9]{1,2})\b"
+    r"|(?<![0-9])([0-9]{1,2}) ?月 ?([0-9]{1,2}) ?[日号]"
+    rf"|\b({_MONTH})\.? ([0-9]{{1,2}})(?:st|nd|rd|th)?\b"
+    rf"|\b([0-9]{{1,2}})(?:st|nd|rd|th|\.)?(?: of)? (?P<month_behind>{_MONTH})\b)")
+_SPEAKER_BEGINS = _compiled(r"(?:\[[^\]\n]{1,40}\] *)?([^\W\d_][^\W_]*(?: [^\W_]+)?) ?:(?!/)")
 
 
 def cues_of(text: str) -> list[str]:
-    """Days as `@4-27`, from 2026-04-27, 4月27日, April 27 or 27. April; who speaks as `mel:`.
+    """Return days as `@4-27`, from 2026-04-27, 4月27日, April 27 or 27. April; speakers as `mel:`.
 
-    Speaks: *text*, in lower case, begins with `Mel:`, maybe after a bracket such as a date.
+    *text* is in lower case. Somebody speaks where it begins with `Mel:`, maybe after a bracket
+    such as a date.
     """
-    days, _, months = _cue_patterns()
-    found = []
-    for m in days.finditer(text):
-        groups = [g for g in m.groups() if g]
-        month, day = groups[::-1] if m[8] else groups
-        found.append(f"@{months.get(month) or int(month)}-{int(day)}")
-    return found + speakers_of(text)
+    days = []
+    for found in _DAY_NAMED.finditer(text):
+        month, day = filter(None, found.groups())
+        if found["month_behind"]:
+            month, day = day, month
+        days.append(f"@{_MONTHS.get(month) or int(month)}-{int(day)}")
+    return days + speakers_of(text)
 
 
 def speakers_of(text: str) -> list[str]:
-    """Who speaks in *text*, which is in lower case: `mel:` where it begins with `Mel:`."""
-    speaker = _cue_patterns()[1].match(text)
+    """Return who speaks in *text*, which is in lower case: `mel:` where it begins with `Mel:`."""
+    speaker = _SPEAKER_BEGINS.match(text)
     return [f"{word}:" for word in speaker[1].split()] if speaker else []
 
 
-_STOP_WORDS = frozenset("""a an the and or but if of at by for with about to from in on into than
-    that
-    this these those there here is am are was were be been being have has had having do does did
-    doing done will would shall should can could might must i me my myself we our you your he
-    him his she her it its they them their what which who whom whose when where why how as so
-    very just any some such other each both all more most s t d ll m re ve don didn doesn isn
-    wasn aren ain because until while during der das dem des ein eine einer einem einen eines und
-    oder aber wenn von zu zum zur im auf aus bei mit nach über um für durch wie ist sind
-    bist sein wird werden wurde wurden haben hatte hatten habe kann können konnte soll sollte
-    muss musste wollte ich mich mir mein meine meinen du dich dir dein deine er ihn ihm sie ihr
-    ihre ihren es uns unser unsere wir euch sich welche welcher welches welchen wer wen wem wann
-    wo warum wieso dass daß ob dies diese dieser dieses diesem diesen auch nur noch schon sehr
-    denn doch vom ins beim fürs ans aufs use nutze nutzen nutzt benutze benutzen
-    verwenden verwendet verwende""".split())
+# -- queries ------------------------------------------------------------------
+
+# Words that say nothing of the matter: the one such table; others add to it what they need.
+STOP_WORDS = frozenset("""
+    a an the and or but if of at by for with about to from in on into than that this these those
+    there here is am are was were be been being have has had having do does did doing done will
+    would shall should can could might must i me my myself we our you your he him his she her it
+    its they them their what which who whom whose when where why how as so very just any some such
+    other each both all more most s t d ll m re ve don didn doesn isn wasn aren ain because until
+    while during use
+    der das dem des ein eine einer einem einen eines und oder aber wenn von zu zum zur im auf aus
+    bei mit nach über um für durch wie ist sind bist sein wird werden wurde wurden haben hatte
+    hatten habe kann können konnte soll sollte muss musste wollte ich mich mir mein meine meinen
+    du dich dir dein deine er ihn ihm sie ihr ihre ihren es uns unser unsere wir euch sich welche
+    welcher welches welchen wer wen wem wann wo warum wieso dass daß ob dies diese dieser dieses
+    diesem diesen auch nur noch schon sehr denn doch vom ins beim fürs ans aufs nutze nutzen nutzt
+    benutze benutzen verwenden verwendet verwende""".split())
 _STOP_CHARACTERS = frozenset("的了是在我你他她它们吗呢吧啊么什哪谁怎和与及或也都就这那有很被把对给请个些为")
 _FIRST_PERSON = frozenset("i me my 我 ich mich mir mein".split())
 _USER_LABELS = "user:", "用户:"
 
 
-def speaker_labels(terms: Iterable[str]) -> list[str]:
-    """Return the terms under which a query looks for what somebody said: `mel:`, `user:`.
-
-    One for each term of the query, and those of the user where the query says "I".
-    """
-    labels = [f"{term}:" for term in dict.fromkeys(terms)]
-    return labels if _FIRST_PERSON.isdisjoint(terms) else [*labels, *_USER_LABELS]
-
-
 @functools.cache
 def _stop_terms() -> frozenset[str]:
-    return _STOP_WORDS | frozenset(map(_stem, _STOP_WORDS))
+    return STOP_WORDS | frozenset(map(_stem, STOP_WORDS))
 
 
 def query_terms(terms: list[str]) -> list[str]:
@@ -3042,100 +3099,30 @@ def query_terms(terms: list[str]) -> list[str]:
             and not _STOP_CHARACTERS.issuperset(term)] or terms
 
 
-_COUNTS = {word: n for n, row in enumerate((
-    "one a an 一 ein einem einer", "two couple 二 两 zwei", "three 三 drei", "four 四 vier",
-    "five 五 fünf", "six 六 sechs", "seven 七 sieben", "eight 八 acht", "nine 九 neun",
-    "ten 十 zehn"), 1) for word in row.split()}
-_UNITS = {"day": 1, "tag": 1, "天": 1, "日": 1, "week": 7, "woche": 7, "周": 7, "星期": 7,
-          "month": 30, "monat": 30, "月": 30, "year": 365, "jahr": 365, "年": 365}
-_DAYS_BACK = {"today": 0, "heute": 0, "今天": 0, "yesterday": 1, "gestern": 1, "昨天": 1,
-              "day before yesterday": 2, "vorgestern": 2, "前天": 2}
-_WEEKDAYS = {name: n for n, row in enumerate((
-    "monday montag 一", "tuesday dienstag 二", "wednesday mittwoch 三", "thursday donnerstag 四",
-    "friday freitag 五", "saturday samstag 六", "sunday sonntag 日 天")) for name in row.split()}
+def speaker_labels(terms: Iterable[str]) -> list[str]:
+    """Return the terms under which a query looks for what somebody said: `mel:`, `user:`.
 
-
-@functools.cache
-def _time_patterns() -> tuple[re.Pattern[str], ...]:
-    count = f"([0-9]{{1,3}}|{'|'.join(_COUNTS)})"
-    day = "|".join(name for name in _WEEKDAYS if len(name) > 1)
-    return tuple(map(re.compile, (
-        rf"\b{count}(?: of)? (day|week|month|year)s? ago\b",
-        rf"\bvor {count} (tag|woche|monat|jahr)(?:e[ns]?|n)?\b",
-        r"((?<![0-9])[0-9]{1,3}|(?<![零〇一二两三四五六七八九十百千])[一二两三四五六七八九十百]{1,5})"
-        r"个?(天|日|周|星期|月|年)(?:以)?前",
-        rf"\b(last|this|letzte[nmrs]?|diese[nmrs]?) (week|month|year|woche|monat|jahr|{day})\b",
-        r"([上这本])个?(周|星期|月)([一二三四五六日天]?)", r"(去|今)(年)",
-        r"\b(day before yesterday)\b|\b(today|yesterday|heute|gestern|vorgestern)\b"
-        r"|(今天|昨天|前天)")))
-
-
-def span_of(text: str, now: datetime) -> tuple[datetime, datetime] | None:
-    """The days that *text* speaks of, seen from *now*, as [first, last); None when it names none.
-
-    "yesterday", "vor zwei Wochen", "上周五", "last month". Days begin in the time zone of *now*.
-    Some weeks ago is that day and three on either side, some months ago half a month. Days that
-    no calendar has are none.
+    One for each term of the query, and those of the user where the query says "I".
     """
-    with contextlib.suppress(OverflowError):
-        return _named_days(text, now)
-    return None
-
-
-def _named_days(text: str, now: datetime) -> tuple[datetime, datetime] | None:
-    text, today = normalise(text), now.replace(hour=0, minute=0, second=0, microsecond=0)
-    ago, vor, qian, last, chinese, year, day = (p.search(text) for p in _time_patterns())
-    first, days = None, 1
-    if found := ago or vor or qian:
-        size = _UNITS[found[2]]
-        count = _COUNTS.get(found[1]) or int(
-            found[1] if found[1].isdecimal() else _chinese_number(found[1]))
-        back = size * min(count, 999)
-        slack = {1: 0, 7: 3, 30: 15, 365: 182}[size]
-        first, days = today - timedelta(back + slack), 2 * slack + 1
-    elif found := last or chinese or year:
-        return _calendar(today, found[1].startswith(("this", "dies", "这", "本", "今")), found[2],
-                         found[3] if found is chinese else "")
-    elif day:
-        first = today - timedelta(_DAYS_BACK[day[1] or day[2] or day[3]])
-    return (first, first + timedelta(days)) if first else None
-
-
-def _calendar(today: datetime, this: bool, unit: str, day: str) -> tuple[datetime, datetime]:
-    """The last, or this, week, month or year; or the latest such weekday before today."""
-    monday = today - timedelta(today.weekday() + (0 if this else 7))
-    if day or unit in _WEEKDAYS:
-        if day:                                    # 上周五 is Friday of the week before
-            first = monday + timedelta(_WEEKDAYS[day])
-        else:
-            back = (today.weekday() - _WEEKDAYS[unit] - 1) % 7 + 1
-            first = today - timedelta(back)
-        return first, first + timedelta(1)
-    size = _UNITS[unit]
-    if size == 7:
-        return monday, monday + timedelta(7)
-    start = today.replace(day=1) if size == 30 else today.replace(month=1, day=1)
-    if this:
-        return start, today + timedelta(1)
-    before = start - timedelta(1)
-    return before.replace(day=1) if size == 30 else before.replace(month=1, day=1), start
+    labels = [f"{term}:" for term in dict.fromkeys(terms)]
+    return labels if _FIRST_PERSON.isdisjoint(terms) else [*labels, *_USER_LABELS]
 
 
 def phrases_of(query: str) -> list[str]:
-    """What stands in quotation marks in *query*, normalised: it is meant to the letter."""
+    """Return what stands in quotation marks in *query*, normalised: it is meant to the letter."""
     found = _compiled("[\"“„「『«]([^\"“”„「」『』«»]{2,200})[\"”“」』»]").findall(query)
     return [*dict.fromkeys(phrase for phrase in map(normalise, found) if phrase)]
 
 
 def identifiers(query: str) -> list[str]:
-    """The words of *query* that look like a part of a number or a name, normalised; 3 at most.
+    """Return at most 3 words of *query* that look like a part of a number or a name, normalised.
 
     Three letters or digits and more, with a digit, a sign or a capital in it: "T2024-08",
     "db_main", "getUser"; a hyphen alone makes none.
     """
-    return list(dict.fromkeys(
-        normalise(word) for word in _whole_words(query)
-        if _size(word) > 2 and _compiled(r"[\d_./:@#+]|[a-z][A-Z]").search(word)))[:3]
+    has_sign = _compiled(r"[\d_./:@#+]|[a-z][A-Z]").search
+    found = (normalise(word) for word in _whole_words(query) if _size(word) > 2 and has_sign(word))
+    return list(dict.fromkeys(found))[:3]
 
 
 def is_one_word(text: str) -> bool:
@@ -3160,63 +3147,106 @@ def _share_in_word(piece: str, text: str) -> float:
                default=0.0)
 
 
-@functools.lru_cache(1 << 16)
-def _word_terms(word: str, stem: bool) -> list[str]:
-    cut, whole = _stem if stem else str, word.strip("_")
-    if whole.isalnum() or not whole:
-        return [cut(whole)] if whole else []
-    parts = [cut(part) for part in _patterns()[2].split(whole) if part not in ("", whole)]
-    version = [whole[1:]] if whole[0] == "v" and whole[1].isdigit() else []
-    return [whole, *version, *parts]
+# -- spans of time ------------------------------------------------------------
+
+_COUNTS = {word: n for n, words in enumerate((
+    "one a an 一 ein einem einer", "two couple 二 两 zwei", "three 三 drei", "four 四 vier",
+    "five 五 fünf", "six 六 sechs", "seven 七 sieben", "eight 八 acht", "nine 九 neun",
+    "ten 十 zehn"), 1) for word in words.split()}
+_UNITS = {"day": 1, "tag": 1, "天": 1, "日": 1, "week": 7, "woche": 7, "周": 7, "星期": 7,
+          "month": 30, "monat": 30, "月": 30, "year": 365, "jahr": 365, "年": 365}
+_SLACK = {1: 0, 7: 3, 30: 15, 365: 182}     # days on either side of "2 weeks ago", by the unit
+_DAYS_BACK = {"today": 0, "heute": 0, "今天": 0, "yesterday": 1, "gestern": 1, "昨天": 1,
+              "day before yesterday": 2, "vorgestern": 2, "前天": 2}
+_WEEKDAYS = {name: n for n, names in enumerate((
+    "monday montag 一", "tuesday dienstag 二", "wednesday mittwoch 三", "thursday donnerstag 四",
+    "friday freitag 五", "saturday samstag 六", "sunday sonntag 日 天")) for name in names.split()}
+_COUNT = f"([0-9]{{1,3}}|{'|'.join(_COUNTS)})"
+_WEEKDAY = "|".join(name for name in _WEEKDAYS if len(name) > 1)
+
+# "two weeks ago": a count and a unit.
+_AGO = (
+    _compiled(rf"\b{_COUNT}(?: of)? (day|week|month|year)s? ago\b"),
+    _compiled(rf"\bvor {_COUNT} (tag|woche|monat|jahr)(?:e[ns]?|n)?\b"),
+    _compiled(
+        r"((?<![0-9])[0-9]{1,3}|(?<![零〇一二两三四五六七八九十百千])[一二两三四五六七八九十百]{1,5})"
+        r"个?(天|日|周|星期|月|年)(?:以)?前"))
+# "last month": last or this, a unit and, in Chinese, the day of the week.
+_LAST_OR_THIS = (
+    _compiled(r"\b(last|this|letzte[nmrs]?|diese[nmrs]?)"
+              rf" (week|month|year|woche|monat|jahr|{_WEEKDAY})\b()"),
+    _compiled(r"([上这本])个?(周|星期|月)([一二三四五六日天]?)"),
+    _compiled(r"([去今])(年)()"))
+_THIS = ("this", "dies", "这", "本", "今")
+_DAY_BACK = _compiled(r"\bday before yesterday\b|\b(?:today|yesterday|heute|gestern|vorgestern)\b"
+                      r"|今天|昨天|前天")
 
 
-UMLAUTS = {0xe4: "a", 0xf6: "o", 0xfc: "u"}
-LONGEST_ENDING = 4          # characters that `_stem` cuts off at most: a doubled one and "ing"
+def span_of(text: str, now: datetime) -> tuple[datetime, datetime] | None:
+    """Return the days that *text* speaks of, seen from *now*, as [first, last); None without any.
 
-
-def _stem(word: str) -> str:
-    """A stem shared by the usual forms of *word*; not always a word itself."""
-    if len(word) < 4 or not word.isalpha():
-        return word
-    word = word.translate(UMLAUTS)
-    if word[-1] == "s" and word[-2] not in "siu":
-        word = word[:-1]
-    for ending, least in (("ing", 2), ("ed", 2), ("ern", 4), ("em", 4), ("en", 3), ("er", 4),
-                          ("e", 2)):
-        rest = word.removesuffix(ending)
-        if rest != word and len(rest) >= least and not {*"aeiouy"}.isdisjoint(rest):
-            double = ending in ("ing", "ed") and rest[-1] == rest[-2] not in "aeiouls"
-            word = rest[:-1] if double and len(rest) > 3 else rest      # stopp(ed) -> stop
-            break
-    return word[:-1] + "i" if word[-1] == "y" else word
-
-
-DUPLICATE_RATIO = 0.85
-SHORTEST_DUPLICATE = 5      # characters; shorter texts are never duplicates
-LONG_TEXT = 4_000           # characters; above this a text is compared by a sample of its words
-_SAMPLE = 512               # word pairs kept of a long text
-_CJK = ("\u2e80-\u2fff\u3005-\u3007\u3040-\u9fff\uac00-\ud7af\uf900-\ufaff"
-        "\U00020000-\U0003ffff")
-
-
-def normalise(text: str) -> str:
-    """Return *text* as it is compared: width, case, spacing and invisible characters do not count.
-
-    NFKC (so half-width katakana too), casefold, zero-width and direction marks dropped, runs of
-    white space one blank. Applying it twice changes nothing. Linear; ASCII takes a short way.
+    "yesterday", "vor zwei Wochen", "上周五", "last month". Days begin in the time zone of *now*.
+    Some weeks ago is that day and three on either side, some months ago half a month. Days that
+    no calendar has are none.
     """
-    _check_text(text)
-    folded = _unicode(text).casefold()
-    return " ".join(_unicode(folded).casefold().split())
+    with contextlib.suppress(OverflowError):
+        return _named_days(normalise(text), now)
+    return None
 
 
-@functools.lru_cache(maxsize=8)     # one text is asked for by several, one after another
-def _unicode(text: str) -> str:
-    if text.isascii():
-        return text
-    unseen = "[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufe00-\ufe0f\ufeff]"
-    return unicodedata.normalize("NFKC", _compiled(unseen).sub("", text))
+def _named_days(text: str, now: datetime) -> tuple[datetime, datetime] | None:
+    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    if found := _first_match(_AGO, text):
+        count, unit = found.groups()
+        return _days_ago(today, count, _UNITS[unit])
+    if found := _first_match(_LAST_OR_THIS, text):
+        which, unit, weekday = found.groups()
+        is_this = which.startswith(_THIS)
+        if weekday:                                    # 上周五 is Friday of the week before
+            first = _monday(today, is_this) + timedelta(_WEEKDAYS[weekday])
+            return first, first + timedelta(1)
+        return _calendar(today, is_this, unit)
+    if found := _DAY_BACK.search(text):
+        first = today - timedelta(_DAYS_BACK[found[0]])
+        return first, first + timedelta(1)
+    return None
 
+
+def _first_match(patterns: Iterable[re.Pattern[str]], text: str) -> re.Match[str] | None:
+    return next(filter(None, (pattern.search(text) for pattern in patterns)), None)
+
+
+def _days_ago(today: datetime, count: str, size: int) -> tuple[datetime, datetime]:
+    number = _COUNTS.get(count) or int(count if count.isdecimal() else _chinese_number(count))
+    first = today - timedelta(size * min(number, 999) + _SLACK[size])
+    return first, first + timedelta(2 * _SLACK[size] + 1)
+
+
+def _monday(today: datetime, is_this: bool) -> datetime:
+    return today - timedelta(today.weekday() + (0 if is_this else 7))
+
+
+def _calendar(today: datetime, is_this: bool, unit: str) -> tuple[datetime, datetime]:
+    """Return the last, or this, week, month or year; or the latest such weekday before today."""
+    if unit in _WEEKDAYS:
+        back = (today.weekday() - _WEEKDAYS[unit] - 1) % 7 + 1
+        first = today - timedelta(back)
+        return first, first + timedelta(1)
+    size = _UNITS[unit]
+    if size == 7:
+        monday = _monday(today, is_this)
+        return monday, monday + timedelta(7)
+    start = _start_of(size, today)
+    return (start, today + timedelta(1)) if is_this else (
+        _start_of(size, start - timedelta(1)), start)
+
+
+def _start_of(size: int, day: datetime) -> datetime:
+    """Return the first day of the month, or of the year, that *day* is in."""
+    return day.replace(day=1) if size == 30 else day.replace(month=1, day=1)
+
+
+# -- tags ---------------------------------------------------------------------
 
 def cut_tags(tags: object) -> tuple[str, ...]:
     """Return the tags in a string or a list, each once: a tag has no blank and no comma in it."""
@@ -3225,9 +3255,9 @@ def cut_tags(tags: object) -> tuple[str, ...]:
             tags = json.loads(tags)
     if isinstance(tags, (bytes, Mapping)) or not isinstance(tags, Iterable):
         raise UsageError(f"tags is of type {type(tags).__name__}; give a list of strings")
-    parts = (tags,) if isinstance(tags, str) else map(str, tags)
-    return tuple(dict.fromkeys(tag for part in parts for tag in re.split(r"[\s,，、]+", part)
-                               if tag.lstrip("#＃")))
+    texts = (tags,) if isinstance(tags, str) else map(str, tags)
+    parts = (part for text in texts for part in _compiled(r"[\s,，、]+").split(text))
+    return tuple(dict.fromkeys(part for part in parts if part.lstrip("#＃")))
 
 
 def tag_forms(tags: object) -> tuple[str, ...]:
@@ -3239,6 +3269,14 @@ def tag_forms(tags: object) -> tuple[str, ...]:
 def _forms_of(tag: str) -> tuple[str, ...]:
     parts = cut_tags(_unicode(_unicode(tag).casefold()))
     return tuple(form for part in parts if (form := part.lstrip("#")))
+
+
+# -- likeness -----------------------------------------------------------------
+
+DUPLICATE_RATIO = 0.85
+SHORTEST_DUPLICATE = 5      # characters; shorter texts are never duplicates
+LONG_TEXT = 4_000           # characters; above this a text is compared by a sample of its words
+_SAMPLE = 512               # word pairs kept of a long text
 
 
 def similarity(a: str, b: str) -> float:
@@ -3255,12 +3293,12 @@ def similarity(a: str, b: str) -> float:
 def _ratio(a: str, b: str) -> float:
     if a == b:
         return 1.0
-    long = (len(a) > LONG_TEXT) + (len(b) > LONG_TEXT)
-    if long == 0:
+    is_long = len(a) > LONG_TEXT
+    if is_long != (len(b) > LONG_TEXT):
+        return 0.0
+    if not is_long:
         from difflib import SequenceMatcher        # where it is used: a recall never does
         return SequenceMatcher(None, *sorted((a, b)), autojunk=False).ratio()
-    if long == 1:
-        return 0.0
     one, two = _sample(a), _sample(b)
     dice = 2 * len(one & two) / max(1, len(one) + len(two))
     return min(dice, 2 * min(len(a), len(b)) / (len(a) + len(b)))
@@ -3273,50 +3311,64 @@ def _sample(text: str) -> frozenset[int]:
     return frozenset(heapq.nsmallest(_SAMPLE, pairs))
 
 
-def text_labels(text: str) -> list[str]:
-    """Return the labels under which an index finds duplicates and contradictions of a text."""
-    return [fingerprint(text), *conflict_labels(text)]
-
-
 def most_similar(text: str, others: Iterable[tuple[str, str]]) -> tuple[str, float] | None:
     """Return (key, ratio) of the most similar of some (key, text) that states the same as *text*.
 
     None where no one reaches 0.85 without differing in a fact (`differs_in_fact`); ties go to
     the one seen first.
     """
-    from difflib import SequenceMatcher            # where it is used: a recall never does
     mine = normalise(text)
     best: tuple[str, float] | None = None
     if len(mine) < SHORTEST_DUPLICATE:
         return None
     for key, other in others:
         theirs = normalise(other)
-        least = best[1] if best else DUPLICATE_RATIO
         if len(theirs) < SHORTEST_DUPLICATE or differs_in_fact(text, other):
             continue
-        if max(len(mine), len(theirs)) <= LONG_TEXT and SequenceMatcher(
-                None, mine, theirs, autojunk=False).quick_ratio() < least:
+        least = best[1] if best else DUPLICATE_RATIO
+        if _quick_ratio(mine, theirs) < least:
             continue
         ratio = _ratio(mine, theirs)
-        if ratio > least or best is None and ratio >= least:
+        if ratio > least or (best is None and ratio >= least):
             best = key, ratio
     return best
 
 
-# Facts: two texts state the same when their words agree one by one, apart from what is listed
-# here as saying nothing ("") or as the same word, from plurals and from clear slips of the pen.
-_SAME_WORDS = (
+def _quick_ratio(a: str, b: str) -> float:
+    """Return an upper bound of `_ratio`."""
+    if max(len(a), len(b)) > LONG_TEXT:
+        return 1.0
+    from difflib import SequenceMatcher            # where it is used: a recall never does
+    return SequenceMatcher(None, a, b, autojunk=False).quick_ratio()
+
+
+# -- facts --------------------------------------------------------------------
+#
+# Two texts state the same when their words agree one by one, apart from what is listed here as
+# saying nothing or as the same word, from plurals and from clear slips of the pen.
+
+_SAYS_NOTHING = (
     "a an the it is are am be that please also just very really currently version v to for of on"
     " in at st nd rd th der die das den dem des ein eine einen einem einer eines ist sind bitte"
-    " 了 的 地 得 着 呢 啊 吧 呀 很 请 个 是 为 在 并 非常=;every=each;second sec=s;minute=min;"
-    "hour hr=h;keine keinen keinem keiner=kein;使用 采用=用;星期 礼拜=周;与 跟 及=和;号=日;您=你;"
-    "帐=账;作=做;已经=已")
+    " 了 的 地 得 着 呢 啊 吧 呀 很 请 个 是 为 在 并 非常")
+_SAME_WORDS = {
+    "each": "every",
+    "s": "second sec", "min": "minute", "h": "hour hr",
+    "kein": "keine keinen keinem keiner",
+    "用": "使用 采用", "周": "星期 礼拜", "和": "与 跟 及", "日": "号", "你": "您", "账": "帐", "做": "作",
+    "已": "已经"}
+_CANONICAL = {word: "" for word in _SAYS_NOTHING.split()} | {
+    word: same for same, words in _SAME_WORDS.items() for word in words.split()}
+_CHINESE_DIGITS = "零一二三四五六七八九"
+_CHINESE_NUMERALS = "零〇一二三四五六七八九十百千万亿两"
 
-
-@functools.cache
-def _same_words() -> dict[str, str]:
-    groups = (group.split("=") for group in _SAME_WORDS.split(";"))
-    return {word: same for words, same in groups for word in words.split()}
+# What is most common stands first; a character begins at most one of these, but for 使用 and such.
+_FACT = _compiled(
+    f"[^\\W\\d_{_CJK}]+"                                  # a word
+    f"|[{_CHINESE_NUMERALS}]+"
+    f"|使用|采用|星期|礼拜|非常|已经|[{_CJK}]"
+    r"|(?:(?<![^\s(:=])-)?\d+(?:[.:,/-]\d+)*"             # a number, a date, a version
+    r"|[^\w\s]")                                          # a sign
 
 
 def facts(text: str) -> tuple[str, ...]:
@@ -3329,10 +3381,10 @@ def facts(text: str) -> tuple[str, ...]:
     return tuple(filter(None, map(_canonical, _written_words(text))))
 
 
-def _read_words(text: str) -> list[tuple[str, str]]:
+def _facts_as_written(text: str) -> list[tuple[str, str]]:
     """Return (canonical word, word as written) for each word that says something."""
-    found = _written_words(text)
-    return [pair for pair in zip(map(_canonical, found), found) if pair[0]]
+    written = _written_words(text)
+    return [pair for pair in zip(map(_canonical, written), written) if pair[0]]
 
 
 def _written_words(text: str) -> list[str]:
@@ -3340,54 +3392,55 @@ def _written_words(text: str) -> list[str]:
     if "'" in text or "’" in text or "cannot" in text.lower():
         text = _compiled(r"(?i)n['’]t\b|(?<=can)not\b").sub(" not", text)
         text = _compiled(r"(?i)(?<=\w)['’](?:s|re|m)\b").sub("", text)
-    return _compiled(_FACT).findall(text)
-
-
-# What is most common stands first; a character begins at most one of these, but for 使用 and such.
-_FACT = (f"[^\\W\\d_{_CJK}]+|[零〇一二三四五六七八九十百千万亿两]+|使用|采用|星期|礼拜|非常|已经|[{_CJK}]"
-         r"|(?:(?<![^\s(:=])-)?\d+(?:[.:,/-]\d+)*|[^\w\s]")
+    return _FACT.findall(text)
 
 
 @functools.lru_cache(maxsize=20_000)
 def _canonical(raw: str) -> str:
+    """Return a word as it is compared, "" where it says nothing."""
     word = raw.casefold()
-    if word[0] in "零〇一二三四五六七八九十百千万亿两":
+    if word[0] in _CHINESE_NUMERALS:
         return _chinese_number(word) if len(word) < 20 else word
     if not (word[-1].isalnum() or raw[-1].isalnum()):          # İ folds to an i and a dot
         return word if word in "%#@" or unicodedata.category(word) in ("Sm", "Sc", "So") else ""
     if _compiled(r"\d{1,3}(,\d{3})+(\.\d+)?").fullmatch(word):
         return word.replace(",", "")
-    if word.isascii() and word.isalpha():
-        word = _root_of(word) if word not in _same_words() else word
-    return _same_words().get(word, word)
+    if word not in _CANONICAL and word.isascii() and word.isalpha():
+        word = _base_form(word)
+    return _CANONICAL.get(word, word)
 
 
-def _root_of(word: str) -> str:
-    if word.endswith("ing") and any(c in "aeiouy" for c in word[:-3]):
+def _base_form(word: str) -> str:
+    """Return an English word without -ing, plural -s and a last -e."""
+    if word.endswith("ing") and _has_vowel(word[:-3]):
         word = word[:-3]
-        word = word[:-1] if word[-2:-1] == word[-1] not in "ls" else word
+        if word[-2:-1] == word[-1] not in "ls":                # stopp(ing)
+            word = word[:-1]
     elif word.endswith("ies") and len(word) > 4:
         word = word[:-3] + "y"
     elif word.endswith(("sses", "xes", "ches", "shes")):
         word = word[:-2]
     elif word.endswith("s") and len(word) > 3 and not word.endswith(("ss", "us", "is")):
         word = word[:-1]
-    return word if word in _same_words() or len(word) < 3 else word.removesuffix("e")
+    return word if word in _CANONICAL or len(word) < 3 else word.removesuffix("e")
 
 
 def _chinese_number(word: str) -> str:
-    digit = {c: i for i, c in enumerate("零一二三四五六七八九")} | {"〇": 0, "两": 2}
-    if all(c in digit for c in word):
-        return "".join(str(digit[c]) for c in word)
-    total = section = last = 0
+    """Return a Chinese numeral in digits: 五千 is 5000, 二〇二六 is 2026."""
+    word = word.replace("〇", "零").replace("两", "二")
+    if all(c in _CHINESE_DIGITS for c in word):
+        return "".join(str(_CHINESE_DIGITS.index(c)) for c in word)
+    total = section = last = 0              # what is below 万 is a section; last is a digit
     for c in word:
-        if c in digit:
-            last = digit[c]
+        if c in _CHINESE_DIGITS:
+            last = _CHINESE_DIGITS.index(c)
         elif c in "十百千":
-            section, last = section + (last or 1) * 10 ** ("十百千".index(c) + 1), 0
+            section += (last or 1) * 10 ** ("十百千".index(c) + 1)
+            last = 0
         else:
             size = 10_000 if c == "万" else 100_000_000
-            total, section, last = (total + (section + last or 1)) * size, 0, 0
+            total = (total + (section + last or 1)) * size
+            section = last = 0
     return str(total + section + last)
 
 
@@ -3399,42 +3452,47 @@ def differs_in_fact(a: str, b: str) -> str | None:
     worse than a double. Paraphrases with other words therefore differ. Linear, symmetric in
     None.
     """
-    one, two = _read_words(a), _read_words(b)
+    one, two = _facts_as_written(a), _facts_as_written(b)
     if len(one) == len(two) and all(map(_is_same_word, one, two)):
         return None
-    start = next((i for i, pair in enumerate(zip(one, two)) if not _is_same_word(*pair)),
-                 min(len(one), len(two)))
+    start = 0
+    while start < min(len(one), len(two)) and _is_same_word(one[start], two[start]):
+        start += 1
     one, two = one[start:], two[start:]
     while one and two and _is_same_word(one[-1], two[-1]):
-        one.pop(), two.pop()
+        one.pop()
+        two.pop()
     words = {word for word, _ in one + two}
-    kind = ("number" if any(c.isdigit() for c in "".join(words)) else
-            "negation" if words & _negations() else "word")
+    if any(c.isdigit() for word in words for c in word):
+        kind = "number"
+    else:
+        kind = "word" if words.isdisjoint(_NEGATIONS) else "negation"
     shown = (" ".join(raw for _, raw in side[:6]) or "–" for side in (one, two))
     return f"{kind}: {' / '.join(shown)}"
 
 
 def _is_same_word(one: tuple[str, str], two: tuple[str, str]) -> bool:
-    named = one[1][0].isupper() or two[1][0].isupper()      # William is not Williams
+    """Tell whether two words, each (canonical, as written), are the same but for a typo."""
+    is_named = one[1][0].isupper() or two[1][0].isupper()      # William is not Williams
     if one[0] == two[0]:
-        return not named or not one[0].isalpha() or one[1].casefold() == two[1].casefold()
-    return not named and _outline(one[0]) == _outline(two[0]) and _is_slip(one[0], two[0])
+        return not is_named or not one[0].isalpha() or one[1].casefold() == two[1].casefold()
+    return not is_named and _outline(one[0]) == _outline(two[0]) and _is_typo(one[0], two[0])
 
 
 def _outline(word: str) -> str:
-    # All that a slip of the pen keeps: words that are the same word have one outline.
+    """Return what no typo changes of a word: words that `_is_typo` takes as one have the same."""
     return f"{word[0]}…{word[-1]}" if len(word) > 5 and word.isalpha() else word
 
 
-def _is_slip(a: str, b: str) -> bool:
-    """Say whether two words differ by one swap, one letter too many, or one wrong vowel."""
+def _is_typo(a: str, b: str) -> bool:
+    """Tell whether two words differ by one swap, one letter too many, or one wrong vowel."""
     a, b = sorted((a, b), key=len)
-    i = next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), len(a))
+    at = next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), len(a))
     if len(a) < len(b):
-        return a[i:] == b[i + 1:]
-    vowel = len(a) > 6 and a[i] in "aeiou" and b[i] in "aeiou"
-    return a[i + 2:] == b[i + 2:] and a[i:i + 2] == b[i:i + 2][::-1] or (
-        vowel and a[i + 1:] == b[i + 1:])
+        return a[at:] == b[at + 1:]
+    is_swap = a[at + 2:] == b[at + 2:] and a[at:at + 2] == b[at:at + 2][::-1]
+    are_vowels = len(a) > 6 and a[at] in "aeiou" and b[at] in "aeiou"
+    return is_swap or (are_vowels and a[at + 1:] == b[at + 1:])
 
 
 def fingerprint(text: str) -> str:
@@ -3447,51 +3505,14 @@ def fingerprint(text: str) -> str:
     return "=" + digest.hexdigest()
 
 
-@functools.cache
-def _negations() -> frozenset[str]:
-    return frozenset("not no never without none neither nor nobody cannot 不 没 無 无 未 勿 别 非 "
-                     "nicht kein nie niemals ohne weder".split())
+_NEGATIONS = frozenset("not no never without none neither nor nobody cannot 不 没 無 无 未 勿 别 非 "
+                       "nicht kein nie niemals ohne weder".split())
 
 
-# Conflicts. An assertion is a name that a text takes up or gives up; a value is a number, a date
-# or an on/off state of a subject.
-_NAME = r"([A-Za-z0-9_\-.]+)"
-_THING = r"(?:(?:the|an?|any|our)\s+)?(\w[\w.+#-]*(?:[ ]\w[\w.+#-]*){0,2})"
-_WORD = r"(?:(?:den|die|das|der|ein\w*|unser\w*)\s+)?(?<![\w.+#-])(\w[\w.+#-]*)"
-# Of the words between « and » each match has one, from its first letter: see `_stems`.
-_GIVEN_UP = (
-    r"«放弃|不再|不用|不使用|不采用|不选用|不选择|弃用|停用|禁用|反对|拒绝|移除|取消|停止|淘汰|别用|不要|"
-    r"而不是»"
-    r"\s*(?:使用|采用|选用|用)?\s*(?:了|的)?\s*" + _NAME,
-    r"«从»\s*" + _NAME + r"\s*(?=切换到|迁移到|换到|换成|改用)",
-    r"(?:\b(?:not|never|no longer|stop(?:s|ped)?|quit)|n['’]t)\s+«use[sd]?|using|"
-    r"adopt\w*|choos\w+|rely(?:ing)? on»\s+" + _THING,
-    r"\b«drop(?:s|ped|ping)?|avoid(?:s|ed|ing)?|abandon\w*|reject\w*|deprecat\w+|"
-    r"get(?:ting)? rid of|instead of|rather than»\s+" + _THING,
-    r"\b«migrat|switch|mov»\w* (?:away )?(?:off|from)(?: of)?\s+" + _WORD,
-    _WORD + r"\s+(?:is|was|has been)\s+«no longer used|dropped|deprecated|abandoned|retired»",
-    r"\b«verwend|nutz|benutz|setz»\w*\s+(?:auf\s+)?" + _WORD + r"\s+(?:\w+\s+)?nicht\b",
-    r"\b«verwend|nutz|benutz»\w*\s+(?:nicht(?: mehr)?|kein\w*|nie\w*)\s+" + _WORD,
-    r"\b«verzicht\w*|nicht mehr» auf\s+" + _WORD, r"\b«statt|anstelle von»\s+" + _WORD,
-    _WORD + r"\s+(?:wurde|wird|ist)\s+(?:\w+\s+)?«abgelöst|abgeschafft|entfernt|ersetzt»")
-_TAKEN_UP = (
-    r"«决定|选择|采用|使用|选用|切换到|迁移到|换到|换成|用»\s*(?:使用|采用|用)?\s*(?:了|的)?\s*" + _NAME,
-    r"(?:\b«uses?|using|adopt(?:s|ed|ing)?|chooses?|choosing|chosen?|pick(?:s|ed)|"
-    r"prefer(?:s|red)?|go(?:es|ing)? with|relies on|rely on|switch\w* to|migrat\w* to|mov\w* to|"
-    r"chang\w* to»|(?<=«" "\0" r"») to)\s+" + _THING,
-    r"\b«verwend|nutz|benutz»\w*\s+(?:jetzt |nun )?" + _WORD,
-    r"\b(?:«setz»\w*(?: jetzt| nun)? auf|«wechsel\w*|umgestiegen|migrier\w*» (?:zu|auf))\s+"
-    + _WORD)
-_NOBODY = frozenset(
-    "we i you it they he she and but our my team project user users company wir ich sie und man "
-    "now then should must will have has do does did had to".split())
-_NOBODY_ZH = ("我们|你们|咱们|团队|项目|公司|用户|最终|最后|现在|已经|决定|建议|今后|以后|"
-              "[我你已将会要在都也了]")
-_STOPS = frozenset(
-    "the a an it this that these those them him her one any for in on at as with and or but "
-    "because since when while from by to of if so instead anymore more now then here there not no "
-    "mehr für im auf bei und oder weil".split())
-
+# -- conflicts ----------------------------------------------------------------
+#
+# A text makes two kinds of assertion: a name that it takes up or gives up ("we use Redis",
+# 弃用 Redis), and a value or a state of a subject ("the port is 8080", "caching is disabled").
 
 def find_conflicts(new: str, old: str) -> list[tuple[str, str]]:
     """Return (entity, type) for each point on which two texts cannot both hold, in text order.
@@ -3503,19 +3524,312 @@ def find_conflicts(new: str, old: str) -> list[tuple[str, str]]:
     rather than complete: of each text the first twelve sentences are compared.
     """
     _check_text(new, old)
-    found = []
     low = old.casefold()
-    for entity, sign, subject, scope in _claims(new):
-        for entity2, sign2, subject2, scope2 in _claims(old) if entity in low else ():
-            if entity == entity2 and sign != sign2 and _may_meet(subject, subject2) and all(
-                    scope2.get(word, place) == place for word, place in scope.items()):
-                found.append((entity, "assertion"))
+    found = [(mine.entity, "assertion") for mine in _name_assertions(new) if mine.entity in low
+             for theirs in _name_assertions(old) if _names_contradict(mine, theirs)]
     if not found:       # "uses X" and "does not use X" would be told twice
-        olds = [_statement(sentence) for sentence in _statements(old)]
-        found = [(_subject_name(statement.frame), "value")
-                 for statement in map(_statement, _statements(new))
-                 if any(_contradict(statement, other) for other in olds)]
+        olds = [_value_assertion(sentence) for sentence in _first_sentences(old)]
+        found = [(_subject_name(mine.words), "value")
+                 for mine in map(_value_assertion, _first_sentences(new))
+                 if any(_values_contradict(mine, theirs) for theirs in olds)]
     return list(dict.fromkeys(found))
+
+
+def _subject_name(words: dict[str, str]) -> str:
+    """Return the first words as written, without blanks between CJK characters."""
+    name = " ".join([*words.values()][:8])
+    return _compiled(f"(?<=[{_CJK}]) (?=[{_CJK}])").sub("", name)
+
+
+@functools.lru_cache(maxsize=4)
+def _first_sentences(text: str) -> tuple[str, ...]:
+    parts = _compiled(r"[。！？；\n]|[.!?;](?=\s|$)").split(_unicode(text[:20_000]))
+    return tuple([part[:400] for part in parts if part.strip()][:12])
+
+
+# -- conflicts: names taken up and given up -----------------------------------
+#
+# Of the words between « and » each match has one, from its first letter: see `_may_match`.
+
+_NAME = r"([A-Za-z0-9_\-.]+)"
+_THING = r"(?:(?:the|an?|any|our)\s+)?(\w[\w.+#-]*(?:[ ]\w[\w.+#-]*){0,2})"
+_NOUN_DE = r"(?:(?:den|die|das|der|ein\w*|unser\w*)\s+)?(?<![\w.+#-])(\w[\w.+#-]*)"
+_GIVEN_UP = (
+    # zh
+    r"«放弃|不再|不用|不使用|不采用|不选用|不选择|弃用|停用|禁用|反对|拒绝|移除|取消|停止|淘汰|别用|不要|而不是»"
+    r"\s*(?:使用|采用|选用|用)?\s*(?:了|的)?\s*" + _NAME,
+    r"«从»\s*" + _NAME + r"\s*(?=切换到|迁移到|换到|换成|改用)",
+    # en
+    r"(?:\b(?:not|never|no longer|stop(?:s|ped)?|quit)|n['’]t)\s+"
+    r"«use[sd]?|using|adopt\w*|choos\w+|rely(?:ing)? on»\s+" + _THING,
+    r"\b«drop(?:s|ped|ping)?|avoid(?:s|ed|ing)?|abandon\w*|reject\w*|deprecat\w+"
+    r"|get(?:ting)? rid of|instead of|rather than»\s+" + _THING,
+    r"\b«migrat|switch|mov»\w* (?:away )?(?:off|from)(?: of)?\s+" + _NOUN_DE,
+    _NOUN_DE + r"\s+(?:is|was|has been)\s+«no longer used|dropped|deprecated|abandoned|retired»",
+    # de
+    r"\b«verwend|nutz|benutz|setz»\w*\s+(?:auf\s+)?" + _NOUN_DE + r"\s+(?:\w+\s+)?nicht\b",
+    r"\b«verwend|nutz|benutz»\w*\s+(?:nicht(?: mehr)?|kein\w*|nie\w*)\s+" + _NOUN_DE,
+    r"\b«verzicht\w*|nicht mehr» auf\s+" + _NOUN_DE,
+    r"\b«statt|anstelle von»\s+" + _NOUN_DE,
+    _NOUN_DE + r"\s+(?:wurde|wird|ist)\s+(?:\w+\s+)?«abgelöst|abgeschafft|entfernt|ersetzt»")
+_TAKEN_UP = (
+    # zh
+    r"«决定|选择|采用|使用|选用|切换到|迁移到|换到|换成|用»\s*(?:使用|采用|用)?\s*(?:了|的)?\s*" + _NAME,
+    # en; "\0 to": migrated from X, which is given up, to Y
+    r"(?:\b«uses?|using|adopt(?:s|ed|ing)?|chooses?|choosing|chosen?|pick(?:s|ed)|prefer(?:s|red)?"
+    r"|go(?:es|ing)? with|relies on|rely on|switch\w* to|migrat\w* to|mov\w* to|chang\w* to»"
+    r"|(?<=«" "\0" r"») to)\s+" + _THING,
+    # de
+    r"\b«verwend|nutz|benutz»\w*\s+(?:jetzt |nun )?" + _NOUN_DE,
+    r"\b(?:«setz»\w*(?: jetzt| nun)? auf|«wechsel\w*|umgestiegen|migrier\w*» (?:zu|auf))\s+"
+    + _NOUN_DE)
+# Words that end a name, and that are no subject. What may stand before a name ends none.
+_BEFORE_A_NAME = frozenset("your my his her its their all each both some such other most".split())
+_NAME_ENDS = STOP_WORDS - _BEFORE_A_NAME | frozenset(
+    "her not no now then since one instead anymore mehr weil".split())
+_NOBODY = STOP_WORDS | _NAME_ENDS | frozenset("man project team user users company".split())
+_NOBODY_ZH = _compiled("我们|你们|咱们|团队|项目|公司|用户|最终|最后|现在|已经|决定|建议|今后|以后"
+                       "|[我你已将会要在都也了]")
+
+
+class _NameAssertion(NamedTuple):
+    """A name that a sentence takes up or gives up."""
+    entity: str
+    sign: int                   # +1 taken up, -1 given up
+    subject: tuple[str, ...]    # words before it: who does it
+    places: dict[str, str]      # preposition -> word behind it: where
+
+
+def _names_contradict(one: _NameAssertion, two: _NameAssertion) -> bool:
+    if one.entity != two.entity or one.sign == two.sign:
+        return False
+    is_same_subject = not one.subject or not two.subject or any(
+        a in b or b in a for a in one.subject for b in two.subject)
+    return is_same_subject and all(
+        two.places.get(word, place) == place for word, place in one.places.items())
+
+
+@functools.lru_cache(maxsize=4_096)
+def _name_assertions(text: str) -> list[_NameAssertion]:
+    """Return the names that a text takes up or gives up, in text order.
+
+    What is given up is looked for first, and what matched is not read again: 用 stands in 不用.
+    """
+    found: list[tuple[int, int, _NameAssertion]] = []
+    sentences = [*_first_sentences(text)]
+    low = _lowered(sentences)
+    for sign, patterns in ((-1, _GIVEN_UP), (1, _TAKEN_UP)):
+        for source in patterns:
+            if not _may_match(source, low):
+                continue
+            for number, sentence in enumerate(sentences):
+                def take(match: re.Match[str], number: int = number, sign: int = sign) -> str:
+                    assertion = _name_assertion(match, sign)
+                    if assertion is None:
+                        return match[0]
+                    found.append((number, match.start(), assertion))
+                    return "\0".rjust(len(match[0]))     # what follows keeps its place
+                sentences[number] = _assertion_pattern(source).sub(take, sentence)
+            low = _lowered(sentences)
+    return [assertion for *_, assertion in sorted(found, key=lambda row: row[:2])]
+
+
+def _name_assertion(match: re.Match[str], sign: int) -> _NameAssertion | None:
+    entity = _entity(match[1])
+    if not entity:
+        return None
+    sentence = match.string
+    before = _compiled("[,，:]").split(sentence[:match.start()])[-1].casefold()
+    place = _compiled(r"\W*\b(in|for|on|für|im|bei)\s+(?:the |our |der )?(\w+)").match(
+        sentence, match.start(1) + len(entity))
+    places = {place[1].casefold(): place[2].casefold()} if place else {}
+    return _NameAssertion(entity, sign, _subject(before), places)
+
+
+@functools.cache
+def _assertion_pattern(source: str) -> re.Pattern[str]:
+    return re.compile(source.replace("«", "(?:").replace("»", ")"), re.I)
+
+
+def _lowered(sentences: Iterable[str]) -> str:
+    """Return sentences as `re.I` compares them after NFKC: to it, İ and ı are an i."""
+    return "\n".join(sentences).replace("İ", "i").replace("ı", "i").lower()
+
+
+def _may_match(source: str, low: str) -> bool:
+    """Tell whether a pattern may match in a lower-case text: False is sure, and soon found."""
+    for begin in _beginnings(source):
+        if begin in low:
+            return True
+    return False
+
+
+@functools.cache
+def _beginnings(source: str) -> tuple[str, ...]:
+    """Return how the words between « and » begin: before any sign of a pattern in them."""
+    words = "|".join(re.findall("«(.*?)»", source))
+    words = re.sub(r"\(\?:[^()]*\)", ".", words)
+    return tuple(re.findall(r"(?:^|\|)([\w \0]*)(?![?*{])", words))
+
+
+def _entity(found: str) -> str:
+    """Return the name that some words begin with, case folded: up to a stop word or its end."""
+    words = found.split()
+    is_name = [not word.islower() or any(c in "_.-0123456789" for c in word) for word in words]
+    for at, word in enumerate(words):
+        if word.casefold() in _NAME_ENDS or (is_name[0] and not is_name[at]):
+            words = words[:at]
+            break
+    entity = " ".join(words).casefold().strip(" .-_")
+    return entity if any(map(str.isalpha, entity)) else ""
+
+
+def _subject(before: str) -> tuple[str, ...]:
+    """Return the words before a name that say who takes it up."""
+    runs = _compiled(f"[{_CJK}]+|[^\\W\\d_{_CJK}]+").findall(before)
+    runs = (_NOBODY_ZH.sub("", run) for run in runs)
+    return tuple(run for run in runs if run and run not in _NOBODY)
+
+
+# -- conflicts: values and states ---------------------------------------------
+
+_DATE = (
+    rf"\b(?:{_MONTH}\.? \d{{1,2}}(?:st|nd|rd|th)?|\d{{1,2}}(?:st|nd|rd|th|\.)? {_MONTH}"
+    r"|(?:mon|tues|wednes|thurs|fri|satur|sun)days?"
+    r"|(?:mon|diens|donners|frei|sams|sonn)tags?|mittwochs?)\b"
+    r"|\d{1,2} ?月 ?\d{1,2} ?[日号]|(?:周|星期)[一二三四五六日天]"
+    r"|\d{4}-\d\d?-\d\d?")
+_NUMBER = (
+    r"(?:(?<![\w.-])-)?\d+(?:[.:,/-]\d+)*\s*"
+    r"(?:(?:ms|s|secs?|seconds?|sekunden|min|minutes?|minuten|h|hours?|stunden|days?|tage|weeks?"
+    r"|months?|years?|[kmgt]i?b|[km]|euros?|eur|usd|dollars?)\b|[%°$€£¥元秒天年个万亿点时])?"
+    r"|[零〇一二两三四五六七八九十百千万亿]{1,12}(?=[点元天秒时年万亿]|$)")
+_VALUE = _compiled(f"(?P<date>{_DATE})|(?P<number>{_NUMBER})")
+# Negations that deny nothing.
+_IDIOM = _compiled(
+    r"\b(?:(?:do not|don['’]t|never) (?:forget|hesitate)(?: to)?|not only|no (?:problem|matter)"
+    r"|after all|any(?: ?more| longer)|mehr)\b"
+    r"|nicht (?:vergessen|nur)\b"
+    r"|别忘了?|不要忘记?|勿忘|不[仅但断错过同久]|[特区级类性]别|别人|未来|无[线锡]|非常")
+_OFF = _compiled(
+    r"\b(?:dis(?:abl|allow)\w*|deny|denie[sd]|forbid\w*|prohibit\w*|inactive|deactivat\w*|false"
+    r"|deaktivier\w*|verboten|(?:turn|switch)\w* off|(?:is|are|be|ist|sind) (?:off|aus))\b"
+    r"|关闭|关掉|禁用|停用|禁止|不(?:允许|启用)")
+_ON = _compiled(
+    r"\b(?:enabl\w*|allow\w*|permit\w*|activ(?:e|at\w*)|true"
+    r"|aktivier\w*|erlaubt|(?:turn|switch)\w* on|(?:is|are|be|ist|sind) (?:on|an))\b"
+    r"|开启|打开|启用|允许")
+_CHANGE = _compiled(
+    r"\b(?:(?:(?:is|was|has been|wurde|ist) )?"
+    r"(?:now|jetzt|nun"
+    r"|(?:changed|moved|pushed|raised|lowered|increased|reduced|updated|extended|postponed|set)"
+    r"(?: (?:to|from))?"
+    r"|geändert|verschoben|erhöht|gesenkt|aktualisiert)\b|wurde (?:auf )?)"
+    r"|现在|已经?|(?:改|变|换|延期|推迟|提前|提高|降低|调整|升级|更新)[成为到至]|变更为")
+# Words that say nothing of a subject.
+_NEUTRAL = frozenset(
+    "been must should shall need has have had doe do did will use equal listen run last lauscht "
+    "läuft beträgt hat auf am 监 听 有 设".split())
+
+
+class _ValueAssertion(NamedTuple):
+    """What a sentence says of a subject: values, a state, or that it is so or not."""
+    words: dict[str, str]               # the subject: canonical word -> as written
+    sign: int                           # -1 when negated or off
+    has_state: bool                     # it is on or off
+    is_change: bool                     # says that something is new
+    values: frozenset[tuple[str, ...]]  # (kind, canonical words)
+    denied: frozenset[str]              # words of the subject behind a negation
+
+    @property
+    def kinds(self) -> list[str]:
+        return [kind for kind, *_ in self.values]
+
+
+@functools.lru_cache(maxsize=4_096)
+def _value_assertion(sentence: str) -> _ValueAssertion:
+    text = _IDIOM.sub(" ", normalise(sentence))
+    text, offs = _OFF.subn(" ", text)
+    text, ons = _ON.subn(" ", text)
+    text, changes = _CHANGE.subn(" ", text)
+    values = set()
+
+    def take(match: re.Match[str]) -> str:
+        ends_sentence = not match.string[match.end():].strip(" .,)")
+        if ends_sentence or _has_subject(match.string[:match.start()]):
+            values.add(_value_facts(str(match.lastgroup), match[0]))
+            return " "
+        return f" {match[0].replace(' ', '')} "              # it names the subject
+
+    text = _VALUE.sub(take, text)
+    words: dict[str, str] = {}
+    denied = set()
+    sign = -1 if offs % 2 else 1
+    is_denied = False
+    for word, raw in _facts_as_written(text):
+        if word in _NEGATIONS:
+            sign = -sign
+            is_denied = True
+        elif word not in _NEUTRAL:
+            words.setdefault(word, raw)
+            if is_denied:
+                denied.add(word)
+    return _ValueAssertion(words, sign, bool(offs + ons), bool(changes), frozenset(values),
+                           frozenset(denied))
+
+
+@functools.lru_cache(maxsize=4_096)
+def _value_facts(kind: str, text: str) -> tuple[str, ...]:
+    return kind, *facts(text)
+
+
+def _has_subject(text: str) -> bool:
+    """Tell whether words enough stand before a value: two, or three where they are CJK."""
+    words = facts(text[:30])
+    if len(words) <= 3 and len(text) > 30:         # the last one may be cut
+        words = facts(text)
+    return len(words) > 1 + _has_cjk(words)
+
+
+def _has_cjk(words: Iterable[str]) -> bool:
+    return max(words, default="") > _CJK_BEGINS
+
+
+def _values_contradict(a: _ValueAssertion, b: _ValueAssertion) -> bool:
+    if a.sign != b.sign:
+        return _denies(a, b) if a.sign < 0 else _denies(b, a)
+    one, two = a.values - b.values, b.values - a.values
+    if len(one) != 1 or len(two) != 1 or {v[0] for v in one} != {v[0] for v in two}:
+        return False
+    if not a.words or not b.words:
+        return False
+    return (a.words.keys() == b.words.keys() or (a.is_change and _is_within(a.words, b.words))
+            or (b.is_change and _is_within(b.words, a.words)))
+
+
+def _denies(no: _ValueAssertion, yes: _ValueAssertion) -> bool:
+    """Tell whether the one denies what the other says of the same subject."""
+    if no.values != yes.values or no.has_state != yes.has_state:
+        return False
+    if yes.has_state:
+        return bool(yes.words) and yes.words.keys() == no.words.keys()
+    is_long_enough = len(yes.words) > 1 + _has_cjk(yes.words)
+    return is_long_enough and no.denied <= yes.words.keys() <= no.words.keys()
+
+
+def _is_within(inner: Iterable[str], outer: Iterable[str]) -> bool:
+    """Tell whether each word is among others, or in a German compound: Frist in Projektfrist."""
+    return all(any(word == other or (len(word) > 3 and word in other) for other in outer)
+               for word in inner)
+
+
+# -- conflict candidates ------------------------------------------------------
+#
+# An index keeps `conflict_labels` of each text; `conflict_queries` says what to look for there.
+
+def text_labels(text: str) -> list[str]:
+    """Return the labels under which an index finds duplicates and contradictions of a text."""
+    return [fingerprint(text), *conflict_labels(text)]
 
 
 def conflict_labels(text: str) -> list[str]:
@@ -3526,18 +3840,18 @@ def conflict_labels(text: str) -> list[str]:
     not; the chain (`chain_labels`) of one that says what is new; the first and the last words,
     which stay where two texts differ in one place.
     """
-    labels = [_assertion_label(sign, entity) for entity, sign, *_ in _claims(text)]
-    for one in map(_statement, _statements(text)):
-        if one.values and one.frame:
-            labels.append(_subject_label("v", one.sign, _kinds(one), one.frame))
-        if one.stated:
-            labels.append(_subject_label("s", one.sign, one.values, one.frame))
+    labels = [_name_label(one.sign, one.entity) for one in _name_assertions(text)]
+    for one in map(_value_assertion, _first_sentences(text)):
+        if one.values and one.words:
+            labels.append(_subject_label("v", one.sign, one.kinds, one.words))
+        if one.has_state:
+            labels.append(_subject_label("s", one.sign, one.values, one.words))
         elif one.sign < 0:
-            labels.append(f"!negated:{_anchor(one.tail)}")
+            labels.append(f"!negated:{_anchor(one.denied)}")
         else:
-            labels.append(f"!said:{_anchor(one.frame)}")
-        if one.changed and one.values:
-            labels += chain_labels(one.frame)
+            labels.append(f"!said:{_anchor(one.words)}")
+        if one.is_change and one.values:
+            labels += chain_labels(one.words)
     words = [*map(_outline, facts(text))]
     return [*dict.fromkeys([*labels, *_end_labels(words, len(words))])]
 
@@ -3550,37 +3864,47 @@ class ConflictQuery(NamedTuple):
 
 
 def conflict_queries(text: str) -> list[ConflictQuery]:
-    """Return what to look for; some notes that have it do not contradict, `find_conflicts` tells."""
-    queries = [ConflictQuery([_assertion_label(-sign, entity)], [])
-               for entity, sign, *_ in _claims(text)]
-    for one in map(_statement, _statements(text)):
-        words = [*one.frame.values()]
-        anchors = _anchors_within(one.frame)
-        if one.values and words:
-            same = _subject_label("v", one.sign, _kinds(one), one.frame)
-            # What says that something is new has a part of our words, or all of them.
-            heads = [head for word in words for head in _compound_heads(word)]
-            chain = _longest_first({*one.frame, *heads})
-            queries.append(ConflictQuery([same], [], chain))
-            if one.changed:
-                queries.append(ConflictQuery([], words))
-        if one.stated:
-            other = _subject_label("s", -one.sign, one.values, one.frame)
-            queries.append(ConflictQuery([other], []))
-        elif one.sign > 0:
-            queries.append(ConflictQuery([f"!negated:{each}" for each in anchors], words))
-        else:
-            tail = [one.frame[word] for word in one.tail]
-            queries.append(ConflictQuery([f"!said:{each}" for each in anchors], tail))
+    """Return what to look for; `find_conflicts` tells which of the found contradict *text*."""
+    queries = [ConflictQuery([_name_label(-one.sign, one.entity)], [])
+               for one in _name_assertions(text)]
+    for one in map(_value_assertion, _first_sentences(text)):
+        queries += _queries_for(one)
     words = [*map(_outline, facts(text))]
     near = range(max(1, len(words) - 2), len(words) + 3)
-    queries.append(ConflictQuery([label for size in near for label in _end_labels(words, size)],
-                                 []))
-    return queries
+    ends = [label for size in near for label in _end_labels(words, size)]
+    return [*queries, ConflictQuery(ends, [])]
 
 
-def _assertion_label(sign: int, entity: str) -> str:
+def _queries_for(one: _ValueAssertion) -> Iterator[ConflictQuery]:
+    words = [*one.words.values()]
+    if one.values and words:
+        same = _subject_label("v", one.sign, one.kinds, one.words)
+        # What says that something is new has a part of our words, or all of them.
+        heads = [head for word in words for head in _compound_heads(word)]
+        yield ConflictQuery([same], [], _longest_first({*one.words, *heads}))
+        if one.is_change:
+            yield ConflictQuery([], words)
+    if one.has_state:
+        yield ConflictQuery([_subject_label("s", -one.sign, one.values, one.words)], [])
+        return
+    anchors = _anchors_within(one.words)
+    if one.sign > 0:
+        yield ConflictQuery([f"!negated:{anchor}" for anchor in anchors], words)
+    else:
+        denied = [raw for word, raw in one.words.items() if word in one.denied]
+        yield ConflictQuery([f"!said:{anchor}" for anchor in anchors], denied)
+
+
+def _name_label(sign: int, entity: str) -> str:
     return f"!{'+' if sign > 0 else '-'}{entity}"
+
+
+def _subject_label(kind: str, sign: int, values: Iterable[object], words: Iterable[str]) -> str:
+    return f"!{kind}{_crc(f'{sign} {sorted(values)} {sorted(words)}')}"
+
+
+def _crc(text: str) -> str:
+    return f"{zlib.crc32(text.encode('utf-8', 'surrogatepass')):08x}"
 
 
 def _anchor(words: Iterable[str]) -> str:
@@ -3597,6 +3921,10 @@ def _anchors_within(words: Iterable[str]) -> list[str]:
     return ["", *longest, *map(" ".join, itertools.combinations(longest, 2))]
 
 
+def _longest_first(words: Iterable[str]) -> list[str]:
+    return sorted(words, key=lambda word: (-len(word), word))
+
+
 def _compound_heads(word: str) -> list[str]:
     """Return what the main word of a compound may be, its ending from four letters on: Frist."""
     return [word[at:] for at in range(2, len(word) - 3)] if word.isalpha() else []
@@ -3607,19 +3935,6 @@ def chain_labels(words: Iterable[str]) -> list[str]:
     ordered = _longest_first(words)
     chain = [f"!chain:{' '.join(ordered[:count])}" for count in range(1, len(ordered) + 1)]
     return [*chain, *(f"{label}." for label in chain[-1:])]
-
-
-def _longest_first(words: Iterable[str]) -> list[str]:
-    return sorted(words, key=lambda word: (-len(word), word))
-
-
-def _subject_label(kind: str, sign: int, values: Iterable[object], frame: Iterable[str]) -> str:
-    content = f"{sign} {sorted(values)} {sorted(frame)}"
-    return f"!{kind}{zlib.crc32(content.encode('utf-8', 'surrogatepass')):08x}"
-
-
-def _kinds(one: _Statement) -> list[str]:
-    return [kind for kind, *_ in one.values]
 
 
 def _end_labels(words: Sequence[str], length: int) -> list[str]:
@@ -3633,199 +3948,7 @@ def _end_labels(words: Sequence[str], length: int) -> list[str]:
         return []
     first = " ".join([*words[:half], str(length)])
     last = " ".join([*words[:-half - 1:-1], str(length)])
-    return [f"!{name}{zlib.crc32(part.encode('utf-8', 'surrogatepass')):08x}"
-            for name, part in (("a", first), ("z", last))]
-
-
-def _subject_name(frame: dict[str, str]) -> str:
-    words = " ".join(list(frame.values())[:8])
-    return _compiled(f"(?<=[{_CJK}]) (?=[{_CJK}])").sub("", words)
-
-
-@functools.lru_cache(maxsize=4)
-def _statements(text: str) -> list[str]:
-    parts = _compiled(r"[。！？；\n]|[.!?;](?=\s|$)").split(_unicode(text[:20_000]))
-    return [part[:400] for part in parts if part.strip()][:12]
-
-
-@functools.lru_cache(maxsize=4_096)
-def _claims(text: str) -> list[tuple[str, int, tuple[str, ...], dict[str, str]]]:
-    """Return (entity, +1 or -1, words of the subject, places by preposition) in text order."""
-    claims, sentences = [], _statements(text)
-
-    def note(at: int, sign: int, match: re.Match) -> str:
-        entity, whole = _entity(match[1]), match.string
-        if not entity:
-            return match[0]
-        before = _compiled("[,，:]").split(whole[:match.start()])[-1].casefold()
-        after = _compiled(r"\W*\b(in|for|on|für|im|bei)\s+(?:the |our |der )?(\w+)").match(
-            whole, match.start(1) + len(entity))
-        scope = {after[1].casefold(): after[2].casefold()} if after else {}
-        claims.append((at, match.start(), entity, sign, _subject(before), scope))
-        return "\0".rjust(len(match[0]))     # claimed; what follows keeps its place
-    low = _lowered(sentences)
-    for sign, patterns in ((-1, _GIVEN_UP), (1, _TAKEN_UP)):
-        for source in patterns:
-            if _may_match(source, low):
-                sentences = [_claim(source).sub(functools.partial(note, at, sign), sentence)
-                             for at, sentence in enumerate(sentences)]
-                low = _lowered(sentences)
-    return [claim[2:] for claim in sorted(claims, key=lambda claim: claim[:2])]
-
-
-@functools.cache
-def _claim(source: str) -> re.Pattern:
-    return re.compile(source.replace("«", "(?:").replace("»", ")"), re.I)
-
-
-def _lowered(sentences: list[str]) -> str:
-    # As `re.I` compares after NFKC: to it, İ and ı are an i.
-    return "\n".join(sentences).replace("İ", "i").replace("ı", "i").lower()
-
-
-def _may_match(source: str, low: str) -> bool:
-    """Say whether a pattern may match in a lower-case text: False is sure, and soon found."""
-    for stem in _stems(source):
-        if stem in low:
-            return True
-    return False
-
-
-@functools.cache
-def _stems(source: str) -> tuple[str, ...]:
-    """Return how the words between « and » begin: before any sign of a pattern in them."""
-    words = "|".join(re.findall("«(.*?)»", source))
-    words = re.sub(r"\(\?:[^()]*\)", ".", words)
-    return tuple(re.findall(r"(?:^|\|)([\w \0]*)(?![?*{])", words))
-
-
-def _entity(found: str) -> str:
-    words = found.split()
-    named = [not word.islower() or any(c in "_.-0123456789" for c in word) for word in words]
-    for i, word in enumerate(words):
-        if word.casefold() in _STOPS or (named[0] and not named[i]):
-            words = words[:i]
-            break
-    entity = " ".join(words).casefold().strip(" .-_")
-    return entity if any(c.isalpha() for c in entity) else ""
-
-
-def _subject(before: str) -> tuple[str, ...]:
-    runs = _compiled(f"[{_CJK}]+|[^\\W\\d_{_CJK}]+").findall(before)
-    runs = (_compiled(_NOBODY_ZH).sub("", run) for run in runs)
-    return tuple(run for run in runs if run and run not in _NOBODY and run not in _STOPS)
-
-
-def _may_meet(one: tuple[str, ...], two: tuple[str, ...]) -> bool:
-    return not one or not two or any(a in b or b in a for a in one for b in two)
-
-
-_MONTH = (
-    r"(?:jan(?:uary?|uar)?|feb(?:ruary?|ruar)?|mar(?:ch)?|märz|apr(?:il)?|may|mai|june?|juni|"
-    r"july?|juli|aug(?:ust)?|sept?(?:ember)?|o[ck]t(?:ober)?|nov(?:ember)?|de[cz](?:ember)?)")
-_DATE = (
-    rf"\b(?:{_MONTH}\.? \d{{1,2}}(?:st|nd|rd|th)?|\d{{1,2}}(?:st|nd|rd|th|\.)? {_MONTH}|"
-    r"(?:mon|tues|wednes|thurs|fri|satur|sun)days?|"
-    r"(?:mon|diens|donners|frei|sams|sonn)tags?|mittwochs?)\b|"
-    r"\d{1,2} ?月 ?\d{1,2} ?[日号]|(?:周|星期)[一二三四五六日天]|\d{4}-\d\d?-\d\d?")
-_NUMBER = (
-    r"(?:(?<![\w.-])-)?\d+(?:[.:,/-]\d+)*\s*(?:(?:ms|s|secs?|seconds?|sekunden|min|minutes?|"
-    r"minuten|h|hours?|stunden|days?|tage|weeks?|months?|years?|[kmgt]i?b|[km]|euros?|eur|usd|"
-    r"dollars?)\b|[%°$€£¥元秒天年个万亿点时])?|"
-    r"[零〇一二两三四五六七八九十百千万亿]{1,12}(?=[点元天秒时年万亿]|$)")
-_VALUE = f"(?P<date>{_DATE})|(?P<number>{_NUMBER})"
-_IDIOM = (
-    r"\b(?:(?:do not|don['’]t|never) (?:forget|hesitate)(?: to)?|not only|no (?:problem|matter)|"
-    r"after all|any(?: ?more| longer)|mehr)\b|nicht (?:vergessen|nur)\b|"
-    r"别忘了?|不要忘记?|勿忘|不[仅但断错过同久]|[特区级类性]别|别人|未来|无[线锡]|非常")
-_OFF = (
-    r"\b(?:dis(?:abl|allow)\w*|deny|denie[sd]|forbid\w*|prohibit\w*|inactive|deactivat\w*|false|"
-    r"deaktivier\w*|verboten|(?:turn|switch)\w* off|(?:is|are|be|ist|sind) (?:off|aus))\b|"
-    r"关闭|关掉|禁用|停用|禁止|不(?:允许|启用)")
-_ON = (
-    r"\b(?:enabl\w*|allow\w*|permit\w*|activ(?:e|at\w*)|true|aktivier\w*|erlaubt|"
-    r"(?:turn|switch)\w* on|(?:is|are|be|ist|sind) (?:on|an))\b|开启|打开|启用|允许")
-_CHANGE = (
-    r"\b(?:(?:(?:is|was|has been|wurde|ist) )?(?:now|jetzt|nun|(?:changed|moved|pushed|raised|"
-    r"lowered|increased|reduced|updated|extended|postponed|set)(?: (?:to|from))?|geändert|"
-    r"verschoben|erhöht|gesenkt|aktualisiert)\b|wurde (?:auf )?)|"
-    r"现在|已经?|(?:改|变|换|延期|推迟|提前|提高|降低|调整|升级|更新)[成为到至]|变更为")
-_NEUTRAL = frozenset(
-    "been must should shall need has have had doe do did will use equal listen run last lauscht "
-    "läuft beträgt hat auf am 监 听 有 设".split())
-
-
-class _Statement(NamedTuple):
-    frame: dict[str, str]               # content words without what follows, as written
-    sign: int                           # -1 when negated or off
-    stated: bool                        # an on/off state is named
-    changed: bool                       # says that something is new
-    values: frozenset[tuple[str, ...]]  # (kind, canonical words)
-    tail: frozenset[str]                # content words behind a negation
-
-
-@functools.lru_cache(maxsize=4_096)
-def _statement(sentence: str) -> _Statement:
-    text = _compiled(_IDIOM).sub(" ", normalise(sentence))
-    text, offs = _compiled(_OFF).subn(" ", text)
-    text, ons = _compiled(_ON).subn(" ", text)
-    text, changes = _compiled(_CHANGE).subn(" ", text)
-    values = []
-
-    def note(match: re.Match) -> str:
-        ends = not match.string[match.end():].strip(" .,)")
-        if ends or _has_subject(match.string[:match.start()]):
-            values.append(_value_facts(match.lastgroup, match[0]))
-            return " "
-        return f" {match[0].replace(' ', '')} "
-    text = _compiled(_VALUE).sub(note, text)
-    frame, tail, sign, denied = {}, set(), -1 if offs % 2 else 1, False
-    negations = _negations()
-    for word, raw in _read_words(text):
-        if word in negations:
-            sign, denied = -sign, True
-        elif word not in _NEUTRAL:
-            frame.setdefault(word, raw)
-            if denied:
-                tail.add(word)
-    return _Statement(frame, sign, bool(offs + ons), bool(changes), frozenset(values),
-                      frozenset(tail))
-
-
-@functools.lru_cache(maxsize=4_096)
-def _value_facts(kind: str, text: str) -> tuple[str, ...]:
-    return kind, *facts(text)
-
-
-def _has_subject(text: str) -> bool:
-    """Tell whether words enough stand before a value: two, or three where they are CJK."""
-    words = facts(text[:30])
-    if len(words) <= 3 and len(text) > 30:         # the last one may be cut
-        words = facts(text)
-    return len(words) > 1 + (max(words, default="") > "\u2e7f")
-
-
-def _contradict(a: _Statement, b: _Statement) -> bool:
-    if a.sign != b.sign:
-        yes, no = (a, b) if a.sign > 0 else (b, a)
-        if a.values != b.values or a.stated != b.stated:
-            return False
-        if a.stated:
-            return set(yes.frame) == set(no.frame) != set()
-        weight = len(yes.frame) - (max(yes.frame, default="") > "\u2e7f")
-        return weight > 1 and no.tail <= set(yes.frame) <= set(no.frame)
-    one, two = a.values - b.values, b.values - a.values
-    if len(one) != 1 or len(two) != 1 or {v[0] for v in one} != {v[0] for v in two}:
-        return False
-    return bool(a.frame and b.frame) and (
-        set(a.frame) == set(b.frame) or a.changed and _is_within(a.frame, b.frame)
-        or b.changed and _is_within(b.frame, a.frame))
-
-
-def _is_within(inner: Iterable[str], outer: Iterable[str]) -> bool:
-    # A German compound holds its parts: Frist is within Projektfrist.
-    return all(any(word == other or len(word) > 3 and word in other for other in outer)
-               for word in inner)
+    return [f"!a{_crc(first)}", f"!z{_crc(last)}"]
 
 
 # =============================================================================
