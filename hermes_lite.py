@@ -3025,11 +3025,11 @@ def _has_vowel(word: str) -> bool:
 
 # -- days and speakers --------------------------------------------------------
 
-_MONTHS = {name: number for number, names in enumerate((
+_MONTH_NAMES = (
     "january januar jan", "february februar feb", "march märz mar", "april apr", "may mai",
     "june juni jun", "july juli jul", "august aug", "september sept sep",
-    "october oktober oct okt", "november nov", "december dezember dec dez"), 1)
-    for name in names.split()}
+    "october oktober oct okt", "november nov", "december dezember dec dez")
+_MONTHS = {name: number for number, names in enumerate(_MONTH_NAMES, 1) for name in names.split()}
 _MONTH = f"(?:{'|'.join(sorted(_MONTHS, key=len, reverse=True))})"
 _MONTH_BEGINS = "".join(sorted({name[0] for name in _MONTHS}))
 _DAY_NAMED = _compiled(
@@ -8291,184 +8291,249 @@ def _put_aside(path: Path, *, copy: bool = False) -> str:
 # 12. Digesters
 # =============================================================================
 
-
 class Digester(Protocol):
     """Picks the lasting facts out of a conversation."""
 
     def digest(self, text: str, max_facts: int = 10) -> list[Fact]: ...
 
 
+# -- patterns of facts --------------------------------------------------------
+
 _LABELS = {"decision": ("决定", "decision"), "preference": ("偏好", "preference"),
            "config": ("配置", "config"), "project": ("项目", "project"),
            "event": ("事件", "event"), "general": ("备注", "note")}
-_WEIGHTS = {"decision": 7, "preference": 6, "config": 6, "project": 6, "event": 5, "general": 5}
-
-# One rule a line: category and pattern, case not looked at; an indented line continues the one
-# before. The first match wins. Group v (or w) stays alone where only light words precede it, k
-# and v become "k=v"; without groups the whole sentence stays.
-_RULES_ZH = r"""
-decision   (?:决定|敲定|商定|拍板)(?![性权于着]|因素)[了好]*[:：,，]?\s*(?P<v>.{2,})
-decision   (?P<v>(?:改用|弃用|选用|选定|不再(?:使用|用)|停用|停止使用|切换[到为]|迁移到|统一(?:使用|用)|最终选[择了]|选择使用).{2,})|
-  ^(?:我们?|咱们|团队)?(?:采用|放弃).{2,}|^(?:我们|咱们|团队)(?:现在|都)?(?:使用|用)\s*[A-Za-z].+
-config     (?:我们?的?|把|将)*(?P<k>[\w.\-]{0,8}?(?:端口|地址|路径|目录|版本|超时|主机|域名|分支|时区|数据库|内存|并发|上限|间隔|阈值|
-  日志级别)号?(?:时间)?)\s*(?:(?:是|为|使?用|设[为成]|设置[为成]|改[成为到]|配置为)了?|
-  [:：=])\s*(?P<v>(?=.{0,8}[\dA-Za-z/]).+)
-preference (?:偏好|偏爱|倾向于)(?:是|使用|用)?[:：]?\s*(?P<v>.{2,})
-preference 我(?:也|还|就|都|一直|平时|从小|最|更|很|比较|非常|特别|挺|真的|不太|并)*(?:不?喜欢|讨厌|热爱|习惯|爱[吃喝看听玩]|不[吃喝]|受不了|
-  对.{1,12}过敏)(?![你您它他她这那])
-preference 我的?.{0,8}(?:爱好|兴趣|习惯|偏好|最爱).{0,3}是
-preference ^请?(?:以后|今后|从现在起|从今以后|务必|永远不要|一律|总是)(?!.{0,6}(?:再聊|再说|有空|见)).{0,12}[用请要不别先写叫]|
-  ^请?(?:以后)?每次.{1,16}(?:都要|都请|必须|先)|^请?(?:不要|别|禁止)使?用\s*[A-Za-z]
-project    (?P<v>(?:正在|在)(?:开发|研发|写|维护|重构|搭建|设计|迁移|筹备)(?!什么|过程|方面|中).{2,})
-project    (?:项目|产品|仓库|代码库|系统|后端|前端)的?(?:名称|名字|代号|目标|技术栈|截止日期)?(?:叫做?|名为|是?基于|使?用(?=\s*[A-Za-z])|
-  部署在|(?<=[称字号标栈期])是)
-event      ^(?=.{0,60}(?:[昨今前明后]天|今早|[今昨]晚|[上下](?:周|个月)|周[一二三四五六日末]|星期[一二三四五六日天]|月\d{1,2}[日号]|
-  \d{4}[-/年]\d|[去今]年))(?=.*(?:完成|上线|发布|部署了|修复|开会|去了|参加|见了|买了|搬[到家]|[入离]职|出差|旅[行游]|面试|考试|生病|举行|召开|
-  宕机|毕业|结婚|[跑做看写]了|遇到了|到期|截止))(?!.*(?:聊聊|谈谈))
-general    (?:^|[，,。]|你好.{0,3})我(?:的名字是|叫|姓|今年\d|住在|来自|是一?[名位个]|在.{2,16}(?:工作|上[班学]))
-"""
-_RULES_EN = r"""
-decision   \b(?:decided|agreed|decision (?:is|was)|beschlossen)(?: to| that|,? dass|
-  (?<=beschlossen),|:)?\s+(?!with\b|yet\b|\w+ing\b)(?P<v>\S.+)|
-  \b(?:decision|entscheidung):\s*(?P<w>\S.+)
-decision   \b(?:i|we)(?:'ve| have)? (?:just |finally |now )?(?P<v>(?:settled on|chose|opted for|
-  switched to|migrated (?:to|from|off)|moved (?:from \S+ to|off)|dropped|stopped using|
-  no longer use|adopted|picked) (?!up\b|by\b|off\b|it\b|this\b|them\b).+)
-decision   \b(?:we'll|we will|we(?:'re| are) going to|let's) (?P<v>(?:use|go with|adopt|stick with|
-  switch to|migrate to|keep using|stop using|drop) (?!it\b|this\b|that\b|these\b).+)|^we (?:now |
-  only |always )?(?P<w>use \S.+)
-decision   \b(?:wir|ich) (?:haben? )?(?:uns |mich )?(?:für .+ entschieden|entscheiden uns für|
-  (?:nutzen|verwenden|nehmen) (?:ab jetzt|künftig|nun|jetzt))
-config     ^(?:export )?(?P<k>[A-Z][A-Z0-9_]{2,})=(?P<v>\S+)$
-config     \b(?:the |our |my |der |die |das )?(?P<k>(?:[\w-]+ )?(?:port|host(?:name)?|base url|
-  endpoint|directory|version|timeout|branch|region|database|schema|time ?zone|log level|retention|
-  ttl|interval|bucket|domain|zeitzone|datenbank))(?: (?:is|
-  ist))?(?: now| set| changed| jetzt)?(?: to| auf)?(?:(?<= is)|(?<= ist)|(?<= now)|(?<= jetzt)|
-  (?<= to)|(?<= auf)|\s*[=:])\s*(?P<v>(?=\S{0,24}[\d/_`]|(?-i:[A-Z])\w+).+)
-config     \b(?:runs?|running|listens?|listening|läuft|lauscht) (?:on|at|auf) (?:port )?\S*\d
-preference \b(?:i|
-  we)(?:'d| would)?(?: really| also| still| much| generally| usually)* prefer(?:red)? (?!it\b|
-  that\b|this\b)(?P<v>\S.+)|\bpre(?:fers|ference(?: is|:)) \S
-preference (?:^|[,.:;–-] *|\b(?:and|but|so|also|because|since|know|that) )(?:i|we)(?: (?:really|
-  also|just|absolutely|still|do|both|always|don't|do not|can't|especially))* (?:like|love|enjoy|
-  hate|dislike|adore|stand) (?!it\b|that|this\b|these|those|your?\b|how\b|the (?:idea|way|sound|
-  look|part|one)|to (?:hear|know|see|think|say)|when\b|them|him|her\b|his\b|what|seeing|hearing|
-  being able|i\b|where|all of|both|every|some|my )\w
-preference \bmy (?:\w+ )?(?:favou?rites?|hobb(?:y|ies)|pet peeve)\b.* (?:is|are)\b|
-  \bi(?:'m| am) (?:a (?:big |huge )?fan of|allergic to|vegan|vegetarian|into)\b(?! (?:it|that|
-  this)\b)
-preference ^(?:ok,? |please |pls |and |bitte )*(?:from now on|ab jetzt|immer|niemals|(?:always|
-  never|don't ever) (?:use|write|run|add|reply|answer|commit|push|call|put|keep|check|test|format|
-  mock|delete|touch|ask|show|log|import|edit|create|read|be|let|skip|force)\b|(?:don't|
-  do not) use \S)|\bmust (?:never|always)\b
-preference \bich (?:mag|bevorzuge|hasse|liebe|(?:trinke|esse) gern\w*) (?!das\b|es\b|dich\b)
-project    \b(?:i'm|i am|we're|we are)(?: (?:currently|now|also|still))* (?P<v>(?:building|
-  developing|writing|migrating|designing|maintaining|rewriting|porting|working on) (?!it\b|that\b|
-  this\b|them).+)|\b(?:wir|ich) (?:entwickeln?|bauen?|arbeiten? an) \S
-project    ^(?:hi,? |hello,? |so )?i (?:want|need|would like) to (?P<v>(?:build|design|refactor|
-  migrate|develop|port|rewrite) \S.+)
-project    \b(?:the|our|this|my) (?:project|repo(?:sitory)?|codebase|backend|frontend|
-  (?:tech )?stack)(?: name)? (?:is (?:called|named|written in|built|hosted)|uses|runs on|
-  targets)\b|\b(?:the|our) deadline\b.* (?:is|moved)\b
-event      ^(?=.*\b(?:yesterday|today|tonight|tomorrow|(?:last|next|this|on) (?:night|week|month|
-  year|weekend|morning|\w+day)|\d{4}-\d\d-\d\d|\w+ (?:days?|weeks?|months?|years?) ago|gestern|
-  heute|morgen|(?:january|february|march|april|june|july|august|september|october|november|
-  december)\b))(?=.*\b(?:(?:i|we|my \w+|our \w+)(?:'ve| have)?(?: just| finally| also)* (?:went|
-  met|moved|started|finished|joined|bought|signed|took|visited|had an?|made|attended|gave|adopted|
-  lost|won|passed|got|ran|saw|(?:am|are) going)|released|deployed|shipped|launched|happened|
-  went live|crashed|veröffentlicht|umgezogen)\b)
-general    \b(?:my name is|call me|i live in|i work (?:as|at|for)|ich heiße|ich wohne in|
-  ich arbeite (?:bei|als)) (?!a lot\b|the moment)\w
-"""
-# What is asked, supposed or still open is no fact; a supposition counts before the match.
-_ASKED = (r"[?？]\W*$|[吗呢么]\W*$|要不要|是不是|[能好]不[能好]|可不可以|有没有|是否|怎么|为什么|什么|哪[里个些种]|谁|如何|多少|吧？|"
-          r"^\W*(?:and |so |but |ok(?:ay)?,? |hey,? )?(?:should|can|could|would|do|does|did|is|"
-          r"are|was|were|will|shall|may|what|why|how|who|have you|has|any|sollen wir|sollten wir|"
-          r"wie|warum|kannst du)\b")
-_SUPPOSED = (r"如果|假如|假设|要是|万一|的话|或许|也许|可能|建议|考虑|应该|比如|例如|还没|尚未|没有?(?=$|\W*决定)|不知道|\b(?:if|unless|"
-             r"whether|would(?! (?:like|prefer))|could|should|might|may|maybe|perhaps|suppose|"
-             r"imagine|consider|e\.g|for example|wish|hope|not|never|haven't|hasn't|didn't|"
-             r"don't know|wenn|falls|vielleicht|könnten?|sollten?)\b")
-_LIGHT = (r"(?:好的?|嗯|那么?|所以|最[终后]|经过讨论|我们?|咱们|团队|公司|已经?|一致|就|一?直|[今刚]天?|然后|于是|现在|目前|最近|更|"
-          r"ok(?:ay)?|so|well|yes|yeah|alright|then|and|finally|also|we|i|team|the|our|my|have|"
-          r"has|had|'ve|all|just|now|wir|ich|haben?|after discussion|hi|hello|[\s,，、:：.。！!-])*")
-_KEEP = (r"(?:^|[，,。：:]|请|帮我|麻烦你?)(?:请|你|要)*(?:记住|记下来?|记一下|别忘了|牢记|"
-         r"备注[:：])[一下了]*[:：，,]?\s*(?P<v>.{2,})|(?:^|[,.:;!]\s+|\b(?:please|pls|and|also|hi|hello|"
-         r"hey|bitte) )(?:remember|note|keep in mind|don't forget|fyi|for the record|merk dir|"
-         r"nicht vergessen)\b(?: (?:that|to)\b|,? dass\b| ?:|,)?\s+(?!when\b|how\b|why\b|me\b|"
-         r"the (?:time|first|last|day)\b)(?P<w>\S.{2,})")
-_SHARED = (r"\bwe(?:'ve| have)?(?: both| all)? (?:decided|agreed|settled)|^decision:|^决定[:：]|"
-           r"我们(?:最终|已经?|一致)*(?:决定|商定|敲定|选定)|\bwir haben .*(?:entschieden|beschlossen)")
-_NOISE = (r"^\s*(?:#{1,6}\s|>|\||\+|@@|\$\s|[{}\[\]<(]|/\w|'/|//|/\*|--|at \S+[:(]|(?:import|"
-          r"from|def|class|const|var|function|return|assert|let \w+ =)\s|\w+://\S*$|"
-          r"current working directory)")
-_SPEAKER = r"^\s*(?:(用户|user|human|我)|(助手|assistant|ai|bot))\s*[:：]\s*"
-_BREAK = r"(?<=[。！？；])|(?<=[!?;])(?:\s+|(?=[一-鿿]))|(?<!\b[A-Z][a-z]\.)(?<!\.\w\.)(?<=\.)\s+"
+_IMPORTANCE = {"decision": 7, "preference": 6, "config": 6, "project": 6, "event": 5, "general": 5}
 
 
-@functools.cache
-def _digest_rule(source: str) -> re.Pattern[str]:
-    return re.compile(source, re.IGNORECASE)
+class _FactPattern(NamedTuple):
+    """How a sentence states a fact of a category; case does not count.
 
-
-@functools.cache
-def _rules(table: str) -> list[list[str]]:
-    return [line.split(None, 1) for line in re.sub(r"\n +", "", table).splitlines() if line]
-
-
-def add_usage(before: dict[str, Any] | None, more: object) -> dict[str, Any] | None:
-    """Return the sum of two token counts of a model; None where there is neither."""
-    if not isinstance(more, dict):
-        return before
-    known = before or {}
-    return {**known, **{name: value + known.get(name, 0) if type(value) is int else value
-                        for name, value in more.items()}}
-
-
-_PIECE_CHARS = 32_000     # of a text in one request to a model
-
-
-def digest_pieces(text: str, size: int) -> Iterator[str]:
-    """Cut a long conversation into texts of about *size* characters that can be read alone.
-
-    Best before somebody speaks, else after a blank line, a line or a blank. A piece that begins
-    inside what the assistant says, or inside code, says so in lines of its own.
+    Of the match, the group `value` (or `value2`) alone is kept where only light words precede
+    it; `key` and `value` become "key=value"; without groups the whole sentence is kept.
     """
-    start, before = 0, ""
-    while len(text) - start > size:
-        end = _piece_end(text, start + size // 2, start + size)
-        piece = before + text[start:end]
-        yield piece
-        start, before = end, _still_open(piece)
-    yield before + text[start:]
+    category: str
+    pattern: re.Pattern[str]
 
 
-def _piece_end(text: str, low: int, high: int) -> int:
-    """Return the best place to cut between two places."""
-    spoken = None
-    speaker = r"\n(?=[ \t]*(?:用户|user|human|我|助手|assistant|ai|bot)\s{0,3}[:：])"
-    for spoken in _digest_rule(speaker).finditer(text, low, high):
-        pass                                       # the last of them
-    if spoken:
-        return spoken.end()
-    for border in ("\n\n", "\n", "。", " "):
-        at = text.rfind(border, low, high)
-        if at >= 0:
-            return at + len(border)
-    return high
+def _states(category: str, *parts: str) -> _FactPattern:
+    return _FactPattern(category, _any_case(*parts))
 
 
-def _still_open(piece: str) -> str:
-    """Return the lines that tell who speaks, and whether in code, at the end of a piece."""
-    speaker, in_code = "", False
-    for line in piece.split("\n"):
-        found = _digest_rule(_SPEAKER).match(line)
-        if found:
-            speaker, in_code, line = "" if found[1] else "助手:\n", False, line[found.end():]
-        if line.lstrip().startswith(("```", "~~~")):
-            in_code = not in_code
-    return speaker + ("```\n" if in_code else "")
+def _any_case(*parts: str) -> re.Pattern[str]:
+    return _compiled("".join(parts), re.IGNORECASE)
 
+
+# The first that matches counts; Chinese sentences are tried against both, Chinese ones first.
+_FACTS_ZH = (
+    # 我们决定用 X；敲定了：X
+    _states("decision",
+            r"(?:决定|敲定|商定|拍板)(?![性权于着]|因素)[了好]*[:：,，]?\s*(?P<value>.{2,})"),
+    # 改用 X；我们采用 X；团队现在用 X
+    _states("decision",
+            r"(?P<value>(?:改用|弃用|选用|选定|不再(?:使用|用)|停用|停止使用|切换[到为]|迁移到"
+            r"|统一(?:使用|用)|最终选[择了]|选择使用).{2,})",
+            r"|^(?:我们?|咱们|团队)?(?:采用|放弃).{2,}",
+            r"|^(?:我们|咱们|团队)(?:现在|都)?(?:使用|用)\s*[A-Za-z].+"),
+    # 数据库端口是 5432
+    _states("config",
+            r"(?:我们?的?|把|将)*(?P<key>[\w.\-]{0,8}?"
+            r"(?:端口|地址|路径|目录|版本|超时|主机|域名|分支|时区|数据库|内存|并发|上限|间隔|阈值|日志级别)"
+            r"号?(?:时间)?)\s*",
+            r"(?:(?:是|为|使?用|设[为成]|设置[为成]|改[成为到]|配置为)了?|[:：=])\s*",
+            r"(?P<value>(?=.{0,8}[\dA-Za-z/]).+)"),
+    # 偏好：X
+    _states("preference", r"(?:偏好|偏爱|倾向于)(?:是|使用|用)?[:：]?\s*(?P<value>.{2,})"),
+    # 我一直喜欢 X；我对花生过敏
+    _states("preference",
+            r"我(?:也|还|就|都|一直|平时|从小|最|更|很|比较|非常|特别|挺|真的|不太|并)*",
+            r"(?:不?喜欢|讨厌|热爱|习惯|爱[吃喝看听玩]|不[吃喝]|受不了|对.{1,12}过敏)(?![你您它他她这那])"),
+    # 我的爱好是 X
+    _states("preference", r"我的?.{0,8}(?:爱好|兴趣|习惯|偏好|最爱).{0,3}是"),
+    # 以后都用 X；每次提交都要跑测试；不要用 X
+    _states("preference",
+            r"^请?(?:以后|今后|从现在起|从今以后|务必|永远不要|一律|总是)",
+            r"(?!.{0,6}(?:再聊|再说|有空|见)).{0,12}[用请要不别先写叫]",
+            r"|^请?(?:以后)?每次.{1,16}(?:都要|都请|必须|先)",
+            r"|^请?(?:不要|别|禁止)使?用\s*[A-Za-z]"),
+    # 正在开发 X
+    _states("project",
+            r"(?P<value>(?:正在|在)(?:开发|研发|写|维护|重构|搭建|设计|迁移|筹备)"
+            r"(?!什么|过程|方面|中).{2,})"),
+    # 项目代号是 X；后端基于 X
+    _states("project",
+            r"(?:项目|产品|仓库|代码库|系统|后端|前端)的?",
+            r"(?:名称|名字|代号|目标|技术栈|截止日期)?",
+            r"(?:叫做?|名为|是?基于|使?用(?=\s*[A-Za-z])|部署在|(?<=[称字号标栈期])是)"),
+    # 昨天上线了 X: a day and what happened
+    _states("event",
+            r"^(?=.{0,60}(?:[昨今前明后]天|今早|[今昨]晚|[上下](?:周|个月)|周[一二三四五六日末]"
+            r"|星期[一二三四五六日天]|月\d{1,2}[日号]|\d{4}[-/年]\d|[去今]年))",
+            r"(?=.*(?:完成|上线|发布|部署了|修复|开会|去了|参加|见了|买了|搬[到家]|[入离]职|出差|旅[行游]"
+            r"|面试|考试|生病|举行|召开|宕机|毕业|结婚|[跑做看写]了|遇到了|到期|截止))",
+            r"(?!.*(?:聊聊|谈谈))"),
+    # 我叫 X；我住在 X
+    _states("general",
+            r"(?:^|[，,。]|你好.{0,3})我",
+            r"(?:的名字是|叫|姓|今年\d|住在|来自|是一?[名位个]|在.{2,16}(?:工作|上[班学]))"),
+)
+# In English, without "may", which is a verb as well.
+_LONG_MONTHS = "|".join(names.split()[0] for names in _MONTH_NAMES if not names.startswith("may"))
+_FACTS_EN_DE = (
+    # we agreed to use X; Decision: X; wir haben beschlossen, dass X
+    _states("decision",
+            r"\b(?:decided|agreed|decision (?:is|was)|beschlossen)"
+            r"(?: to| that|,? dass|(?<=beschlossen),|:)?\s+",
+            r"(?!with\b|yet\b|\w+ing\b)(?P<value>\S.+)",
+            r"|\b(?:decision|entscheidung):\s*(?P<value2>\S.+)"),
+    # we switched to X
+    _states("decision",
+            r"\b(?:i|we)(?:'ve| have)? (?:just |finally |now )?",
+            r"(?P<value>(?:settled on|chose|opted for|switched to|migrated (?:to|from|off)"
+            r"|moved (?:from \S+ to|off)|dropped|stopped using|no longer use|adopted|picked)"
+            r" (?!up\b|by\b|off\b|it\b|this\b|them\b).+)"),
+    # let's use X; we now use X
+    _states("decision",
+            r"\b(?:we'll|we will|we(?:'re| are) going to|let's) ",
+            r"(?P<value>(?:use|go with|adopt|stick with|switch to|migrate to|keep using|stop using"
+            r"|drop) (?!it\b|this\b|that\b|these\b).+)",
+            r"|^we (?:now |only |always )?(?P<value2>use \S.+)"),
+    # wir haben uns für X entschieden; wir nutzen ab jetzt X
+    _states("decision",
+            r"\b(?:wir|ich) (?:haben? )?(?:uns |mich )?",
+            r"(?:für .+ entschieden|entscheiden uns für"
+            r"|(?:nutzen|verwenden|nehmen) (?:ab jetzt|künftig|nun|jetzt))"),
+    # export LOG_LEVEL=debug
+    _states("config", r"^(?:export )?(?P<key>[A-Z][A-Z0-9_]{2,})=(?P<value>\S+)$"),
+    # the database port is now 5433; die Zeitzone ist X
+    _states("config",
+            r"\b(?:the |our |my |der |die |das )?",
+            r"(?P<key>(?:[\w-]+ )?(?:port|host(?:name)?|base url|endpoint|directory|version"
+            r"|timeout|branch|region|database|schema|time ?zone|log level|retention|ttl|interval"
+            r"|bucket|domain|zeitzone|datenbank))",
+            r"(?: (?:is|ist))?(?: now| set| changed| jetzt)?(?: to| auf)?",
+            r"(?:(?<= is)|(?<= ist)|(?<= now)|(?<= jetzt)|(?<= to)|(?<= auf)|\s*[=:])\s*",
+            r"(?P<value>(?=\S{0,24}[\d/_`]|(?-i:[A-Z])\w+).+)"),
+    # it listens on port 8080
+    _states("config",
+            r"\b(?:runs?|running|listens?|listening|läuft|lauscht) (?:on|at|auf) (?:port )?\S*\d"),
+    # I'd prefer X; she prefers X; preference: X
+    _states("preference",
+            r"\b(?:i|we)(?:'d| would)?(?: really| also| still| much| generally| usually)*",
+            r" prefer(?:red)? (?!it\b|that\b|this\b)(?P<value>\S.+)",
+            r"|\bpre(?:fers|ference(?: is|:)) \S"),
+    # I really like X, but not: like it, like the idea
+    _states("preference",
+            r"(?:^|[,.:;–-] *|\b(?:and|but|so|also|because|since|know|that) )(?:i|we)",
+            r"(?: (?:really|also|just|absolutely|still|do|both|always|don't|do not|can't"
+            r"|especially))*",
+            r" (?:like|love|enjoy|hate|dislike|adore|stand) ",
+            r"(?!it\b|that|this\b|these|those|your?\b|how\b"
+            r"|the (?:idea|way|sound|look|part|one)|to (?:hear|know|see|think|say)"
+            r"|when\b|them|him|her\b|his\b|what|seeing|hearing|being able|i\b|where|all of|both"
+            r"|every|some|my )\w"),
+    # my favourite X is Y; I'm allergic to X
+    _states("preference",
+            r"\bmy (?:\w+ )?(?:favou?rites?|hobb(?:y|ies)|pet peeve)\b.* (?:is|are)\b",
+            r"|\bi(?:'m| am) "
+            r"(?:a (?:big |huge )?fan of|allergic to|vegan|vegetarian|into)\b"
+            r"(?! (?:it|that|this)\b)"),
+    # always run the tests; from now on X; don't use X; X must never Y
+    _states("preference",
+            r"^(?:ok,? |please |pls |and |bitte )*",
+            r"(?:from now on|ab jetzt|immer|niemals"
+            r"|(?:always|never|don't ever) (?:use|write|run|add|reply|answer|commit|push|call|put"
+            r"|keep|check|test|format|mock|delete|touch|ask|show|log|import|edit|create|read|be"
+            r"|let|skip|force)\b"
+            r"|(?:don't|do not) use \S)",
+            r"|\bmust (?:never|always)\b"),
+    # ich mag X
+    _states("preference",
+            r"\bich (?:mag|bevorzuge|hasse|liebe|(?:trinke|esse) gern\w*)"
+            r" (?!das\b|es\b|dich\b)"),
+    # we're building X; wir entwickeln X
+    _states("project",
+            r"\b(?:i'm|i am|we're|we are)(?: (?:currently|now|also|still))* ",
+            r"(?P<value>(?:building|developing|writing|migrating|designing|maintaining|rewriting"
+            r"|porting|working on) (?!it\b|that\b|this\b|them).+)",
+            r"|\b(?:wir|ich) (?:entwickeln?|bauen?|arbeiten? an) \S"),
+    # I want to build X
+    _states("project",
+            r"^(?:hi,? |hello,? |so )?i (?:want|need|would like) to ",
+            r"(?P<value>(?:build|design|refactor|migrate|develop|port|rewrite) \S.+)"),
+    # our backend runs on X; the deadline is X
+    _states("project",
+            r"\b(?:the|our|this|my) (?:project|repo(?:sitory)?|codebase|backend|frontend"
+            r"|(?:tech )?stack)(?: name)?",
+            r" (?:is (?:called|named|written in|built|hosted)|uses|runs on|targets)\b",
+            r"|\b(?:the|our) deadline\b.* (?:is|moved)\b"),
+    # we shipped X yesterday: a day and what happened
+    _states("event",
+            r"^(?=.*\b(?:yesterday|today|tonight|tomorrow"
+            r"|(?:last|next|this|on) (?:night|week|month|year|weekend|morning|\w+day)"
+            r"|\d{4}-\d\d-\d\d|\w+ (?:days?|weeks?|months?|years?) ago"
+            r"|gestern|heute|morgen"
+            rf"|{_LONG_MONTHS})\b)",
+            r"(?=.*\b(?:(?:i|we|my \w+|our \w+)(?:'ve| have)?(?: just| finally| also)* "
+            r"(?:went|met|moved|started|finished|joined|bought|signed|took|visited|had an?|made"
+            r"|attended|gave|adopted|lost|won|passed|got|ran|saw|(?:am|are) going)"
+            r"|released|deployed|shipped|launched|happened|went live|crashed"
+            r"|veröffentlicht|umgezogen)\b)"),
+    # my name is X; ich wohne in X
+    _states("general",
+            r"\b(?:my name is|call me|i live in|i work (?:as|at|for)"
+            r"|ich heiße|ich wohne in|ich arbeite (?:bei|als)) (?!a lot\b|the moment)\w"),
+)
+
+# A sentence that asks or leaves something open states no fact.
+_ASKED = _any_case(
+    r"[?？]\W*$|[吗呢么]\W*$",
+    r"|要不要|是不是|[能好]不[能好]|可不可以|有没有|是否|怎么|为什么|什么|哪[里个些种]|谁|如何|多少|吧？",
+    r"|^\W*(?:and |so |but |ok(?:ay)?,? |hey,? )?",
+    r"(?:should|can|could|would|do|does|did|is|are|was|were|will|shall|may|what|why|how|who"
+    r"|have you|has|any"
+    r"|sollen wir|sollten wir|wie|warum|kannst du)\b")
+# Before the match: what is supposed or denied.
+_SUPPOSED = _any_case(
+    r"如果|假如|假设|要是|万一|的话|或许|也许|可能|建议|考虑|应该|比如|例如|还没|尚未|没有?(?=$|\W*决定)|不知道",
+    r"|\b(?:if|unless|whether|would(?! (?:like|prefer))|could|should|might|may|maybe|perhaps"
+    r"|suppose|imagine|consider|e\.g|for example|wish|hope|not|never|haven't|hasn't|didn't"
+    r"|don't know"
+    r"|wenn|falls|vielleicht|könnten?|sollten?)\b")
+# Before the match: words without which it says the same.
+_LIGHT = _any_case(
+    r"(?:好的?|嗯|那么?|所以|最[终后]|经过讨论|我们?|咱们|团队|公司|已经?|一致|就|一?直|[今刚]天?|然后|于是"
+    r"|现在|目前|最近|更",
+    r"|ok(?:ay)?|so|well|yes|yeah|alright|then|and|finally|also|we|i|team|the|our|my|have|has|had"
+    r"|'ve|all|just|now|wir|ich|haben?|after discussion|hi|hello",
+    r"|[\s,，、:：.。！!-])*")
+# The user asks to remember something.
+_KEEP = _any_case(
+    r"(?:^|[，,。：:]|请|帮我|麻烦你?)(?:请|你|要)*(?:记住|记下来?|记一下|别忘了|牢记|备注[:：])"
+    r"[一下了]*[:：，,]?\s*(?P<value>.{2,})",
+    r"|(?:^|[,.:;!]\s+|\b(?:please|pls|and|also|hi|hello|hey|bitte) )"
+    r"(?:remember|note|keep in mind|don't forget|fyi|for the record|merk dir|nicht vergessen)\b"
+    r"(?: (?:that|to)\b|,? dass\b| ?:|,)?\s+"
+    r"(?!when\b|how\b|why\b|me\b|the (?:time|first|last|day)\b)(?P<value2>\S.{2,})")
+# Decided together: then the assistant is believed, too.
+_SHARED = _any_case(
+    r"\bwe(?:'ve| have)?(?: both| all)? (?:decided|agreed|settled)|^decision:",
+    r"|^决定[:：]|我们(?:最终|已经?|一致)*(?:决定|商定|敲定|选定)",
+    r"|\bwir haben .*(?:entschieden|beschlossen)")
+# Lines of code, mark-up, logs.
+_NOISE = _any_case(
+    r"^\s*(?:#{1,6}\s|>|\||\+|@@|\$\s|[{}\[\]<(]|/\w|'/|//|/\*|--|at \S+[:(]"
+    r"|(?:import|from|def|class|const|var|function|return|assert|let \w+ =)\s"
+    r"|\w+://\S*$|current working directory)")
+_SPEAKER = _any_case(r"^\s*(?:(用户|user|human|我)|(助手|assistant|ai|bot))\s*[:：]\s*")
+_SPEAKER_LINE = _any_case(r"\n(?=[ \t]*(?:用户|user|human|我|助手|assistant|ai|bot)\s{0,3}[:：])")
+# Between two sentences; no break behind initials (J. Smith) and abbreviations (e.g.).
+_BREAK = _compiled(
+    r"(?<=[。！？；])"
+    r"|(?<=[!?;])(?:\s+|(?=[一-鿿]))"
+    r"|(?<!\b[A-Z][a-z]\.)(?<!\.\w\.)(?<=\.)\s+")
+
+
+# -- rules --------------------------------------------------------------------
 
 class RuleDigester:
     """Facts by pattern, in Chinese, English and a little German; needs no model.
@@ -8483,63 +8548,135 @@ class RuleDigester:
     def digest(self, text: str, max_facts: int = 10) -> list[Fact]:
         """Return at most *max_facts* facts as "label: value"; linear in the length of *text*."""
         facts: dict[str, Fact] = {}
-        for sentence, is_user in _turns(text):
+        for sentence, is_user in _sentences_of_talk(text):
             if len(facts) >= max_facts:
                 break
-            told = is_user or _digest_rule(_SHARED).search(sentence)
-            fact = _fact_in(sentence) if told else None
+            is_believed = is_user or _SHARED.search(sentence)
+            fact = _fact_in(sentence) if is_believed else None
             if fact:
                 facts.setdefault(normalise(fact.content), fact)
         return list(facts.values())
 
 
-def _turns(text: str) -> Iterator[tuple[str, bool]]:
+def _sentences_of_talk(text: str) -> Iterator[tuple[str, bool]]:
     """Yield (sentence, said by the user) of a conversation, leaving code and mark-up out."""
-    text = re.sub(r"(?<=[a-z,]) ?\n(?=[a-z])", " ", text)       # hard-wrapped prose
-    is_user, in_code = True, False
-    for line in re.split(r"[\r\n]+", text):
-        speaker = _digest_rule(_SPEAKER).match(line)
-        if speaker:
-            is_user, in_code, line = bool(speaker[1]), False, line[speaker.end():]
-        if line.lstrip().startswith(("```", "~~~")):
+    text = _compiled(r"(?<=[a-z,]) ?\n(?=[a-z])").sub(" ", text)       # hard-wrapped prose
+    is_user = True
+    in_code = False
+    for line in _compiled(r"[\r\n]+").split(text):
+        if speaker := _SPEAKER.match(line):
+            is_user = bool(speaker[1])
+            in_code = False
+            line = line[speaker.end():]
+        if _is_fence(line):
             in_code = not in_code
-        elif not in_code and not _digest_rule(_NOISE).match(line):
-            line = re.sub(r"^\s*(?:[-*•]|\d{1,2}[.)、])\s+|\*\*|__", "", line)
-            for part in re.split(_BREAK, line):
-                if 4 <= len(part := " ".join(part.split())) <= 400:
-                    yield part, is_user
+        elif not in_code and not _NOISE.match(line):
+            line = _LIST_MARK_OR_BOLD.sub("", line)
+            for part in _BREAK.split(line):
+                sentence = " ".join(part.split())
+                if 4 <= len(sentence) <= 400:
+                    yield sentence, is_user
+
+
+_LIST_MARK_OR_BOLD = _compiled(r"^\s*(?:[-*•]|\d{1,2}[.)、])\s+|\*\*|__")
+
+
+def _is_fence(line: str) -> bool:
+    """Tell whether code begins or ends at a line."""
+    return line.lstrip().startswith(("```", "~~~"))
 
 
 def _fact_in(sentence: str) -> Fact | None:
-    """The one fact that *sentence* states, or None."""
-    if _digest_rule(_ASKED).search(sentence):
+    """Return the one fact that *sentence* states, or None."""
+    if _ASKED.search(sentence):
         return None
-    chinese = bool(re.search(r"[一-鿿]", sentence))
-    asked = _digest_rule(_KEEP).search(sentence)
+    is_chinese = _compiled("[一-鿿]").search(sentence) is not None
+    asked = _KEEP.search(sentence)
     if asked:
-        sentence = asked["v"] or asked["w"]
-    for category, source in _rules(_RULES_ZH + _RULES_EN if chinese else _RULES_EN):
-        found = _digest_rule(source).search(sentence)
-        if found and not _digest_rule(_SUPPOSED).search(sentence[:found.start()]):
-            return _fact(category, _value_in(sentence, found), chinese, bool(asked))
-    return _fact("general", sentence, chinese, True) if asked else None
+        sentence = asked["value"] or asked["value2"]
+    for category, pattern in (*_FACTS_ZH, *_FACTS_EN_DE) if is_chinese else _FACTS_EN_DE:
+        found = pattern.search(sentence)
+        if found and not _SUPPOSED.search(sentence[:found.start()]):
+            return _fact(category, _value_in(sentence, found), is_chinese, bool(asked))
+    return _fact("general", sentence, is_chinese, True) if asked else None
 
 
 def _value_in(sentence: str, found: re.Match[str]) -> str:
-    """The stated part: what follows the key word, or all where a subject or reason comes first."""
-    parts = found.groupdict()
-    if "k" in parts:
-        return f"{parts['k'].strip()}={parts['v']}"
-    light = _digest_rule(_LIGHT).fullmatch(sentence[:found.start()])
-    return (parts.get("v") or parts.get("w") if light else None) or sentence
+    """Return the stated part of a sentence, or all where a subject or reason comes first."""
+    groups = found.groupdict()
+    if "key" in groups:
+        return f"{groups['key'].strip()}={groups['value']}"
+    if not _LIGHT.fullmatch(sentence[:found.start()]):
+        return sentence
+    return groups.get("value") or groups.get("value2") or sentence
 
 
-def _fact(category: str, value: str, chinese: bool, asked: bool) -> Fact | None:
+def _fact(category: str, value: str, is_chinese: bool, is_asked: bool) -> Fact | None:
     value = value.strip().rstrip("。.!！;；,，")
-    label = _LABELS[category][0 if chinese else 1]
     if len(value) < 2:
         return None
-    return Fact(f"{label}: {value}", category, _WEIGHTS[category] + asked)
+    label = _LABELS[category][0 if is_chinese else 1]
+    return Fact(f"{label}: {value}", category, _IMPORTANCE[category] + is_asked)
+
+
+# -- long texts ---------------------------------------------------------------
+
+_PIECE_CHARS = 32_000     # of a text in one request to a model
+
+
+def digest_pieces(text: str, size: int) -> Iterator[str]:
+    """Cut a long conversation into texts of about *size* characters that can be read alone.
+
+    Best before somebody speaks, else after a blank line, a line or a blank. A piece that begins
+    inside what the assistant says, or inside code, says so in lines of its own.
+    """
+    start = 0
+    head = ""
+    while len(text) - start > size:
+        end = _piece_end(text, start + size // 2, start + size)
+        piece = head + text[start:end]
+        yield piece
+        start = end
+        head = _still_open(piece)
+    yield head + text[start:]
+
+
+def _piece_end(text: str, low: int, high: int) -> int:
+    """Return the best place to cut between two places."""
+    speakers = [found.end() for found in _SPEAKER_LINE.finditer(text, low, high)]
+    if speakers:
+        return speakers[-1]
+    for border in ("\n\n", "\n", "。", " "):
+        at = text.rfind(border, low, high)
+        if at >= 0:
+            return at + len(border)
+    return high
+
+
+def _still_open(piece: str) -> str:
+    """Return the lines that tell who speaks, and whether in code, at the end of a piece."""
+    is_user = True
+    in_code = False
+    for line in piece.split("\n"):
+        if speaker := _SPEAKER.match(line):
+            is_user = bool(speaker[1])
+            in_code = False
+            line = line[speaker.end():]
+        if _is_fence(line):
+            in_code = not in_code
+    return ("" if is_user else "助手:\n") + ("```\n" if in_code else "")
+
+
+# -- a model ------------------------------------------------------------------
+
+def add_usage(before: dict[str, Any] | None, more: object) -> dict[str, Any] | None:
+    """Return the sum of two token counts of a model; None where there is neither."""
+    if not isinstance(more, dict):
+        return before
+    total = dict(before or {})
+    for name, value in more.items():
+        total[name] = value + total.get(name, 0) if type(value) is int else value
+    return total
 
 
 _PROMPT = """You extract lasting facts from a conversation between a user and an assistant.
@@ -8569,17 +8706,21 @@ class LLMDigester:
                  **http: Any) -> None:
         self._client = _Client("digester", base_url.rstrip("/") + "/chat/completions",
                                _needed(key, "DEEPSEEK_API_KEY"), timeout=timeout, **http)
-        self._fixed = {"model": model, "response_format": {"type": "json_object"},
-                       **({"thinking": {"type": "disabled"}} if extra is None else extra)}
+        if extra is None:
+            extra = {"thinking": {"type": "disabled"}}
+        self._settings = {"model": model, "response_format": {"type": "json_object"}, **extra}
         self._fallback = fallback or RuleDigester()
         self.last_usage: dict[str, Any] | None = None
         self.degraded: str | None = None
 
     def digest(self, text: str, max_facts: int = 10) -> list[Fact]:
         """Return at most *max_facts* facts. What goes out and what comes back is redacted."""
-        text, self.last_usage, self.degraded = redact(text)[0], None, None
+        text = redact(text)[0]
+        self.last_usage = None
+        self.degraded = None
         try:
-            return _facts(self._ask(text, max_facts) or self._ask(text, max_facts))[:max_facts]
+            answer = self._ask(text, max_facts) or self._ask(text, max_facts)
+            return _facts_in_answer(answer)[:max_facts]
         except (RemoteError, MissingPackage) as error:
             self.degraded = str(error)
             return self._fallback.digest(text, max_facts)
@@ -8588,19 +8729,16 @@ class LLMDigester:
         """Return the model's answer; it is empty now and then, which a second request mends."""
         messages = [{"role": "system", "content": _PROMPT % max_facts},
                     {"role": "user", "content": text}]
-        answer = self._client.post({**self._fixed, "messages": messages}, [text])
+        answer = self._client.post({**self._settings, "messages": messages}, [text])
         try:
             content = answer["choices"][0]["message"]["content"]
         except (LookupError, TypeError):
             raise RemoteError("the digester answered without a message") from None
-        self._count(answer.get("usage"))
+        self.last_usage = add_usage(self.last_usage, answer.get("usage"))
         return content.strip() if isinstance(content, str) else ""
 
-    def _count(self, usage: Any) -> None:
-        self.last_usage = add_usage(self.last_usage, usage)
 
-
-def _facts(content: str) -> list[Fact]:
+def _facts_in_answer(content: str) -> list[Fact]:
     """Read a model's JSON: an object or array, in a code fence or after other words."""
     inner = re.search(r"[\[{].*[\]}]", content, re.DOTALL)
     try:
@@ -8609,14 +8747,16 @@ def _facts(content: str) -> list[Fact]:
         raise RemoteError("the digester's answer holds no JSON") from None
     if isinstance(items, dict):
         items = items.get("memories", [items])
-    facts = [fact for fact in map(_checked, items if isinstance(items, list) else [None]) if fact]
+    if not isinstance(items, list):
+        items = [None]
+    facts = [fact for fact in map(_fact_of_item, items) if fact]
     if items and not facts:
         raise RemoteError("the digester's answer holds no usable memory")
     return facts
 
 
-def _checked(item: Any) -> Fact | None:
-    """One item of a model's answer as a Fact, or None; a text is refused, never cut."""
+def _fact_of_item(item: Any) -> Fact | None:
+    """Return one item of a model's answer as a Fact, or None; a text is refused, never cut."""
     content = item.get("content") if isinstance(item, dict) else None
     if not isinstance(content, str) or not content.strip() or len(content) > 1000:
         return None
@@ -8625,8 +8765,9 @@ def _checked(item: Any) -> Fact | None:
         importance = min(10, max(1, int(float(item.get("importance", 5)))))
     except (TypeError, ValueError, OverflowError):
         importance = 5
-    known = isinstance(category, str) and category in _CATEGORIES
-    return Fact(redact(content.strip())[0], category if known else "general", importance)
+    if not isinstance(category, str) or category not in _CATEGORIES:
+        category = "general"
+    return Fact(redact(content.strip())[0], category, importance)
 
 
 # =============================================================================
