@@ -1245,15 +1245,17 @@ def _decoded(value: str) -> str:
 class RedactionRule:
     """One kind of secret that is known by how it is written.
 
-    `pattern` is a verbose regular expression without capturing groups but `value`, which is what
-    is hidden; without it the whole match is. `where` says what it is matched against:
-    "key" the text as it is, never inside a word; "address" the text with full-width signs made
-    plain; "command" and "phrase" that in lower case ("command" after addresses are hidden);
-    "sign-in" the same where the text speaks of signing in.
-    `accept(value, near)` has the last word; *near* is the match and 40 characters before it.
-    In the examples `‹a20›` stands for 20 letters and digits, `‹h20›` for hex digits, `‹u20›` for
-    capitals and digits, `‹d20›` for digits, `‹l20›` for small letters, `‹p›` for a password and
-    `‹b›` for a login in base64; a test fills them in.
+    pattern  A verbose regular expression. Its group `value`, the only one that captures, is
+             hidden; without it the whole match is. `‹label›` is any word for a secret.
+    where    What it is matched against: "key" the text as it is, never inside a word; "address"
+             the text with full-width signs made plain; "command" and "phrase" that in lower case
+             ("command" after addresses are hidden); "sign-in" the same, where the text speaks of
+             signing in.
+    hides    Examples with a secret, and `keeps` without one; a test fills in `‹a20›` for 20
+             letters and digits, `‹h20›` hex digits, `‹u20›` capitals and digits, `‹d20›` digits,
+             `‹l20›` small letters, `‹p›` a password, `‹b›` a login in base64.
+    accept   `accept(value, near)` has the last word; *near* is the match and 40 characters
+             before it.
     """
     name: str
     label: str
@@ -1328,9 +1330,10 @@ def _is_login(value: str, near: str) -> bool:
                 and _SIGNING_IN.search(near))
 
 
-def _rule(name: str, where: str, pattern: str, hides: str | tuple[str, ...],
+def _rule(name: str, where: str, pattern: str, *, hides: str | tuple[str, ...],
           keeps: str | tuple[str, ...] = (), label: str = "",
           accept: Callable[[str, str], bool] | None = None) -> RedactionRule:
+    """Return a rule; it hides an api_key where its place is "key", else a password."""
     if not label:
         label = "api_key" if where == "key" else "password"
     hides = (hides,) if isinstance(hides, str) else hides
@@ -1341,100 +1344,133 @@ def _rule(name: str, where: str, pattern: str, hides: str | tuple[str, ...],
 REDACTION_RULES = (
     # Keys of services, by prefix.
     _rule("jwt", "key", r"eyJ[\w\-]{8,} (?: \.[\w\-+/=]{8,} ){0,2}",
-          "got eyJ‹a20›.eyJ‹a20›.‹a30› back", "eyJ‹a20› is half of one", label="token",
-          accept=_is_whole_jwt),
+          hides="got eyJ‹a20›.eyJ‹a20›.‹a30› back",
+          keeps="eyJ‹a20› is half of one",
+          label="token", accept=_is_whole_jwt),
     _rule("openai", "key", r"sk-[A-Za-z0-9_\-]{8,}",
-          ("sk-‹a20›", "用sk-ant-api03-‹a40›登录", "sk-‹l8›"),
-          ("sk-learn-contrib", "desk-report-for-quarter-three", "sk-xxxxxxxx"),
+          hides=("sk-‹a20›", "用sk-ant-api03-‹a40›登录", "sk-‹l8›"),
+          keeps=("sk-learn-contrib", "desk-report-for-quarter-three", "sk-xxxxxxxx"),
           accept=_is_sk_key),
-    _rule("stripe", "key", r"[srp]k_ (?: live | test ) _\w{10,}", "sk_live_‹a24›",
-          accept=_is_varied),
-    _rule("github", "key", r"gh[a-z]_[A-Za-z0-9]{20,}", ("ghp_‹a36›", "gho_‹a36›"),
-          "ghost_in_the_machine_of_the_year", accept=_is_varied_and_random),
-    _rule("github fine-grained", "key", r"github_pat_\w{20,}", "github_pat_‹a40›",
-          accept=_is_varied),
-    _rule("gitlab", "key", r"gl[a-z]{2,10}-[\w\-]{16,}", "glpat-‹a20›", accept=_is_varied),
+    _rule("stripe", "key", r"[srp]k_ (?: live | test ) _\w{10,}",
+          hides="sk_live_‹a24›", accept=_is_varied),
+    _rule("github", "key", r"gh[a-z]_[A-Za-z0-9]{20,}",
+          hides=("ghp_‹a36›", "gho_‹a36›"),
+          keeps="ghost_in_the_machine_of_the_year",
+          accept=_is_varied_and_random),
+    _rule("github fine-grained", "key", r"github_pat_\w{20,}",
+          hides="github_pat_‹a40›", accept=_is_varied),
+    _rule("gitlab", "key", r"gl[a-z]{2,10}-[\w\-]{16,}",
+          hides="glpat-‹a20›", accept=_is_varied),
     _rule("aws", "key", r"A (?: KIA | SIA | BIA | CCA | 3T[A-Z0-9] ) [A-Z0-9]{16}",
-          "AKIA‹u16›", "AKIA is a prefix", accept=_is_varied),
-    _rule("google", "key", r"AIza[\w\-]{20,} | ya29\.[\w.\-]{20,}",
-          ("AIza‹a35›的权限", "ya29.‹a40›"), accept=_is_varied),
-    _rule("slack", "key", r"xox[a-z](?:\.xox[a-z])?-[\w\-/+.]{10,} | xapp-[\w\-/+]{10,}",
-          ("xoxb-‹d12›-‹a24›", "xapp-1-‹a24›"), label="token", accept=_is_varied),
-    _rule("sendgrid", "key", r"SG\.[\w\-.]{32,}", "SG.‹a22›.‹a40›", accept=_is_varied),
-    _rule("alibaba", "key", r"LTAI[A-Za-z0-9]{12,24}", "LTAI‹a20›", accept=_is_varied),
-    _rule("tencent", "key", r"AKID[A-Za-z0-9]{13,40}", "AKID‹a32›", accept=_is_varied),
-    _rule("feishu", "key", r"cli_[0-9a-f]{16}", "cli_‹h16›", accept=_is_varied_and_random),
-    _rule("package registries", "key", r"npm_[A-Za-z0-9]{20,} | pypi-[\w\-]{20,}",
-          ("npm_‹a36›", "pypi-‹a40›"), "npm_config_registry", accept=_is_varied),
-    _rule("hugging face", "key", r"hf_[A-Za-z0-9]{20,}", "hf_‹a34›",
-          "hf_requiredCharacteristicTypesForDisplay", accept=_is_varied_and_random),
-    _rule("telegram", "key", r"\d{8,10}:[A-Za-z0-9_\-]{34,36}", "‹d9›:‹a35›",
+          hides="AKIA‹u16›",
+          keeps="AKIA is a prefix",
           accept=_is_varied),
+    _rule("google", "key", r"AIza[\w\-]{20,} | ya29\.[\w.\-]{20,}",
+          hides=("AIza‹a35›的权限", "ya29.‹a40›"), accept=_is_varied),
+    _rule("slack", "key", r"xox[a-z](?:\.xox[a-z])?-[\w\-/+.]{10,} | xapp-[\w\-/+]{10,}",
+          hides=("xoxb-‹d12›-‹a24›", "xapp-1-‹a24›"),
+          label="token", accept=_is_varied),
+    _rule("sendgrid", "key", r"SG\.[\w\-.]{32,}",
+          hides="SG.‹a22›.‹a40›", accept=_is_varied),
+    _rule("alibaba", "key", r"LTAI[A-Za-z0-9]{12,24}",
+          hides="LTAI‹a20›", accept=_is_varied),
+    _rule("tencent", "key", r"AKID[A-Za-z0-9]{13,40}",
+          hides="AKID‹a32›", accept=_is_varied),
+    _rule("feishu", "key", r"cli_[0-9a-f]{16}",
+          hides="cli_‹h16›", accept=_is_varied_and_random),
+    _rule("package registries", "key", r"npm_[A-Za-z0-9]{20,} | pypi-[\w\-]{20,}",
+          hides=("npm_‹a36›", "pypi-‹a40›"),
+          keeps="npm_config_registry",
+          accept=_is_varied),
+    _rule("hugging face", "key", r"hf_[A-Za-z0-9]{20,}",
+          hides="hf_‹a34›",
+          keeps="hf_requiredCharacteristicTypesForDisplay",
+          accept=_is_varied_and_random),
+    _rule("telegram", "key", r"\d{8,10}:[A-Za-z0-9_\-]{34,36}",
+          hides="‹d9›:‹a35›", accept=_is_varied),
     _rule("discord", "key", r"[MNO][\w\-]{23,27}\.[\w\-]{6}\.[\w\-]{27,}",
-          "M‹a23›.‹a6›.‹a27›", accept=_is_varied),
+          hides="M‹a23›.‹a6›.‹a27›", accept=_is_varied),
     _rule("password hash", "key",
           r"\$ (?: \d[abxy]? | y | argon2id? | apr1 ) \$ [\w./$+,=\-]{16,}",
-          ("$2b$12$‹a53›", "$argon2id$v=19$m=65536,t=3,p=4$‹a22›$‹a43›"), accept=_is_varied),
-    _rule("age", "key", r"AGE-SECRET-KEY-1[A-Z0-9]{20,}", "AGE-SECRET-KEY-1‹u58›",
+          hides=("$2b$12$‹a53›", "$argon2id$v=19$m=65536,t=3,p=4$‹a22›$‹a43›"),
           accept=_is_varied),
-    _rule("mapbox", "key", r"[sp]k\.eyJ[\w\-.]{20,}", "pk.eyJ‹a30›.‹a22›", accept=_is_varied),
+    _rule("age", "key", r"AGE-SECRET-KEY-1[A-Z0-9]{20,}",
+          hides="AGE-SECRET-KEY-1‹u58›", accept=_is_varied),
+    _rule("mapbox", "key", r"[sp]k\.eyJ[\w\-.]{20,}",
+          hides="pk.eyJ‹a30›.‹a22›", accept=_is_varied),
     _rule("vaults", "key", r"""
           (?: hv[sbr] | dp\.[a-z]{2,8} | hawk ) \.[\w.\-]{16,}
           | ops_eyJ[\w\-+/=]{40,}""",
-          ("hvs.‹a24›", "dp.pt.‹a40›", "ops_eyJ‹a60›"), accept=_is_varied),
-    _rule("twilio", "key", r"(?: AC | SK )[0-9a-f]{32}", "AC‹h32›", accept=_is_varied),
-    _rule("tailscale", "key", r"tskey-[\w\-]{15,}", "tskey-auth-‹a20›", accept=_is_varied),
-    _rule("pulumi", "key", r"pul-[0-9a-f]{40}", "pul-‹h40›", accept=_is_varied),
-    _rule("databricks", "key", r"dapi[0-9a-fA-F]{32}", "dapi‹h32›", accept=_is_varied),
-    _rule("meta", "key", r"EAA[A-Za-z0-9]{60,}", "EAA‹a80›", accept=_is_varied),
-    _rule("artifactory", "key", r"AKCp[A-Za-z0-9]{40,}", "AKCp‹a60›", accept=_is_varied),
-    _rule("square", "key", r"sq0[a-z]{3}-[\w\-]{20,}", "sq0atp-‹a22›", accept=_is_varied),
-    _rule("shopify", "key", r"shp[a-z]{2}_[0-9a-fA-F]{32}", "shpat_‹h32›",
-          accept=_is_varied_and_random),
+          hides=("hvs.‹a24›", "dp.pt.‹a40›", "ops_eyJ‹a60›"),
+          accept=_is_varied),
+    _rule("twilio", "key", r"(?: AC | SK )[0-9a-f]{32}",
+          hides="AC‹h32›", accept=_is_varied),
+    _rule("tailscale", "key", r"tskey-[\w\-]{15,}",
+          hides="tskey-auth-‹a20›", accept=_is_varied),
+    _rule("pulumi", "key", r"pul-[0-9a-f]{40}",
+          hides="pul-‹h40›", accept=_is_varied),
+    _rule("databricks", "key", r"dapi[0-9a-fA-F]{32}",
+          hides="dapi‹h32›", accept=_is_varied),
+    _rule("meta", "key", r"EAA[A-Za-z0-9]{60,}",
+          hides="EAA‹a80›", accept=_is_varied),
+    _rule("artifactory", "key", r"AKCp[A-Za-z0-9]{40,}",
+          hides="AKCp‹a60›", accept=_is_varied),
+    _rule("square", "key", r"sq0[a-z]{3}-[\w\-]{20,}",
+          hides="sq0atp-‹a22›", accept=_is_varied),
+    _rule("shopify", "key", r"shp[a-z]{2}_[0-9a-fA-F]{32}",
+          hides="shpat_‹h32›", accept=_is_varied_and_random),
     _rule("hex after a prefix", "key",
           r"(?: sbp | sgp | bkua | rubygems | do[opr]_v1 )_[0-9a-f]{32,128}(?![A-Za-z0-9_])",
-          ("sbp_‹h40›", "用 dop_v1_‹h64› 登录")),
+          hides=("sbp_‹h40›", "用 dop_v1_‹h64› 登录")),
 
     # Addresses.
-    _rule("url password", "address",
-          r"""://[^\s:/@?\#\"'<>\[\]`]{0,99} :
+    _rule("url password", "address", r"""
+          ://[^\s:/@?\#\"'<>\[\]`]{0,99} :
           (?P<value>[^\s\"'<>`\x00\u4e00-\u9fff]{1,300})@(?=[\w\[.\-])""",
-          ("postgres://app:‹p›@db.local:5432/x", "redis://:‹p›@h:6379/0"),
-          ("http://host:8080/path, mail ops@corp.example", "postgres://u:${PASS}@h/d"),
+          hides=("postgres://app:‹p›@db.local:5432/x", "redis://:‹p›@h:6379/0"),
+          keeps=("http://host:8080/path, mail ops@corp.example", "postgres://u:${PASS}@h/d"),
           accept=_is_url_password),
     _rule("url token", "address",
           r"://(?P<value>[A-Za-z0-9_\-.~%]{16,256})(?: ::?x-oauth-basic )?@",
-          "https://‹a40›@github.com/o/r.git", "https://deploy.user.name@host/x",
+          hides="https://‹a40›@github.com/o/r.git",
+          keeps="https://deploy.user.name@host/x",
           accept=_is_url_token),
 
     # Options, headers and the like.
-    _rule("user and password option", "command",
-          r"""(?: \s | ^ )(?: -u | --user )[ =]{0,3}[\"']?[^\s:\"'$]{1,64}:[\"']?
+    _rule("user and password option", "command", r"""
+          (?: \s | ^ )(?: -u | --user )[ =]{0,3}[\"']?[^\s:\"'$]{1,64}:[\"']?
           (?P<value>[^\s\"']{3,})""",
-          "curl -u ci:‹p› https://x.test", ("curl -u $USER:$TOKEN https://x.test",
-                                            "docker run -u 1000:1000 x"), accept=_is_not_numeric),
+          hides="curl -u ci:‹p› https://x.test",
+          keeps=("curl -u $USER:$TOKEN https://x.test", "docker run -u 1000:1000 x"),
+          accept=_is_not_numeric),
     _rule("password option", "command", r"""
           (?: mysql | mariadb | sshpass | docker[ ]login | psexec | mongo | redis-cli | smbclient
             | htpasswd ) [^\n|;]{0,120}? \s-[paw]\s? [\"']? (?P<value>[^\s\"'\-<][^\s\"']{2,})""",
-          ("mysql -h db1 -u root -p‹a10› shop", "redis-cli -a ‹p› ping"),
-          "mysql -h db1 -u root -p", accept=_may_be_secret),
+          hides=("mysql -h db1 -u root -p‹a10› shop", "redis-cli -a ‹p› ping"),
+          keeps="mysql -h db1 -u root -p",
+          accept=_may_be_secret),
     _rule("netrc", "command", r"login\s{1,9}\S{1,64}\s{1,9}password\s{1,9}(?P<value>\S{1,256})",
-          "machine h login bob password ‹p›", accept=_may_be_secret),
+          hides="machine h login bob password ‹p›",
+          accept=_may_be_secret),
     _rule("signed url", "command", r"[?&](?: sig | signature | code )=(?P<value>[\w%\-+/=.]{16,})",
-          "https://h.test/f?sig=‹a40›", "https://h.test/f?sig=none-of-the-kind", label="token",
-          accept=_has_digit),
-    _rule("auth pair", "command",
-          r"""auth\s?=\s?\([^\n\"',()]{0,9}[\"'][^\n\"']{1,60}[\"'],\s?[\"']
+          hides="https://h.test/f?sig=‹a40›",
+          keeps="https://h.test/f?sig=none-of-the-kind",
+          label="token", accept=_has_digit),
+    _rule("auth pair", "command", r"""
+          auth\s?=\s?\([^\n\"',()]{0,9}[\"'][^\n\"']{1,60}[\"'],\s?[\"']
           (?P<value>[^\n\"']{3,99})""",
-          "requests.get(u, auth=('svc', '‹p›'))", accept=_may_be_secret),
+          hides="requests.get(u, auth=('svc', '‹p›'))",
+          accept=_may_be_secret),
     _rule("piped password", "command", r"""
           (?: echo | printf ) \s{1,9}[\"']?(?P<value>[^\s\"'$|]{3,99})[\"']?\s{0,9}\|
           [^\n|]{0,99}?(?: --password-stdin | sudo[ ]-s | passwd )""",
-          "echo ‹p› | docker login -u ci --password-stdin", "echo done | tee log",
+          hides="echo ‹p› | docker login -u ci --password-stdin",
+          keeps="echo done | tee log",
           accept=_may_be_secret),
     _rule("webhook", "command",
           r"hooks?(?: \.[\w.]{1,40}/services )?/(?: send\?key= )?(?P<value>[^\s\"'<>)`?]{16,})",
-          "https://hooks.slack.com/services/T‹u8›/B‹u8›/‹a24›", "hooks/pre-commit runs ruff",
+          hides="https://hooks.slack.com/services/T‹u8›/B‹u8›/‹a24›",
+          keeps="hooks/pre-commit runs ruff",
           label="token", accept=_has_digit),
     _rule("bearer", "command", r"""
           bearer\s{1,9}
@@ -1443,15 +1479,19 @@ REDACTION_RULES = (
             | middleware | verif | valid | challeng | transport | manag | generat | parti
             | handler | interceptor | placeholder )
           [\w\-./+~=]{10,}""",
-          ("Bearer ‹a24›", "curl -H 'Authorization: Bearer ‹a24›'", "Bearer abcdefghij"),
-          ("Bearer authentication is described in RFC 6750", "bearer of bad news"), label="token"),
-    _rule("basic", "command", r"basic\s{1,9}[\w+/\-]{12,}={0,2}", "Authorization: Basic ‹b›",
-          "Basic authentication is off", label="token", accept=_is_basic_login),
+          hides=("Bearer ‹a24›", "curl -H 'Authorization: Bearer ‹a24›'", "Bearer abcdefghij"),
+          keeps=("Bearer authentication is described in RFC 6750", "bearer of bad news"),
+          label="token"),
+    _rule("basic", "command", r"basic\s{1,9}[\w+/\-]{12,}={0,2}",
+          hides="Authorization: Basic ‹b›",
+          keeps="Basic authentication is off",
+          label="token", accept=_is_basic_login),
     _rule("user and password", "sign-in", r"""
           (?<![a-z0-9_.\-/@])[a-z][a-z0-9_]{1,20}\s?[/:]\s?
           (?P<value>(?=[^\s\"',，。；/:{}\\]{0,40}\d)[^\s\"',，。；/:{}\\]{5,80})""",
-          ("登录后台用 admin/‹p›", "Grafana login is admin / ‹p›"),
-          ("admin/users 页面加分页", "status code 404 on api/v2keys"), accept=_is_login),
+          hides=("登录后台用 admin/‹p›", "Grafana login is admin / ‹p›"),
+          keeps=("admin/users 页面加分页", "status code 404 on api/v2keys"),
+          accept=_is_login),
     _rule("replaced password", "command", r"""
           # behind a value that is hidden already: the new one, or the old one
           \x00[\"'`]?,?\s{0,3}
@@ -1460,53 +1500,65 @@ REDACTION_RULES = (
             | 换成 | 改成 | 改为 | 变成      # zh
             | → | -> )
           \s{0,3}[\"'`]?(?P<value>[^\s\"'`,，。；]{4,80})""",
-          "I changed the NAS password from ‹p› to ‹p›", accept=_is_replacement),
+          hides="I changed the NAS password from ‹p› to ‹p›",
+          accept=_is_replacement),
 
     # Phrases.
     _rule("bold label", "phrase", r"""
           \*\*[^*\n]{0,30}? ‹label› [^*\n:：]{0,20}[:：]\*\*\s{0,4}
           (?P<value>(?=\S{0,80}[\d!\#$%&@])\S{4,256})""",
-          ("**Password:** ‹p›", "**密码：** ‹p›"), "**Password:** must be long"),
+          hides=("**Password:** ‹p›", "**密码：** ‹p›"),
+          keeps="**Password:** must be long"),
     _rule("yaml block", "phrase", r"""
           ‹label› [\w.\-]{0,20}\s?:\s?[|>][+\-]?[ \t]{0,9}\n\s{1,20}
           (?P<value>\S{6,256})""",
-          ("password: >-\n  ‹p›", "token: |\n  ‹a20›"), "password: |\n"),
+          hides=("password: >-\n  ‹p›", "token: |\n  ‹a20›"),
+          keeps="password: |\n"),
     _rule("label on a line of its own", "phrase", r"""
           (?: ^ | \n ) ‹label› [ \t]{0,9}\n{1,3}
           (?P<value>(?=\S{0,80}\d)(?=\S{0,80}[a-z])\S{6,256})(?=\s{0,9}(?: \n | $ ))""",
-          "Passwort\n\n‹p›\n", "password\n\nreset\n"),
+          hides="Passwort\n\n‹p›\n",
+          keeps="password\n\nreset\n"),
     _rule("name ends in pass", "phrase",
           r"(?<=[a-z0-9])_pass(?: word )?[ \t]{1,4}(?P<value>(?=\S{0,80}\d)\S{5,256})",
-          "smtp_pass ‹p›", "smtp_pass is set"),
+          hides="smtp_pass ‹p›",
+          keeps="smtp_pass is set"),
     _rule("changed from", "phrase", r"""
           passwor[dt]\s
           (?: (?: was | has[ ]been | wurde )\s )? (?: changed\s | geändert\s )?
           (?: from | von ) \s\S{1,64}\s (?: to | auf | zu ) \s
           (?P<value>(?=\S{0,80}\d)\S{5,256})""",
-          ("password changed from foo to ‹p›", "Wir haben das Passwort von alt auf ‹p› geändert"),
-          "password changed from Monday to Friday"),
+          hides=("password changed from foo to ‹p›",
+                 "Wir haben das Passwort von alt auf ‹p› geändert"),
+          keeps="password changed from Monday to Friday"),
     _rule("it is", "phrase", r"""
           passwor[dt],?\s (?: it[ ]is | it's | es[ ]ist | und[ ]zwar ) \s
           (?P<value>(?=\S{0,80}\d)\S{5,256})""",
-          "he told me the password, it is ‹p›", "the password, it is expired"),
+          hides="he told me the password, it is ‹p›",
+          keeps="the password, it is expired"),
     _rule("log in with", "phrase", r"""
           (?: log[ ]?in | sign[ ]?in | einloggen | anmelden ) \b[^\n]{0,40}? \s(?: with | mit )\s
           (?P<value>(?=\S{0,80}\d)(?=\S{0,80}[!\#$%^&*])\S{6,256})""",
-          "log in as admin with ‹p›$x", "log in as admin with Keycloak"),
+          hides="log in as admin with ‹p›$x",
+          keeps="log in as admin with Keycloak"),
     _rule("user at host", "phrase", r"""
           (?<![\w.\-/])(?: root | admin | postgres ):
           (?P<value>(?=[^\s@/]{0,80}\d)[^\s@/]{6,128})(?=@[\w.\-]{3})""",
-          "root:‹p›@10.0.0.3", "root:wheel@10.0.0.3"),
-    _rule("p/w", "phrase", r"(?<!\w)p/w[ :=]{1,3}(?P<value>\S{5,256})", "p/w ‹p›", "the p/w is"),
+          hides="root:‹p›@10.0.0.3",
+          keeps="root:wheel@10.0.0.3"),
+    _rule("p/w", "phrase", r"(?<!\w)p/w[ :=]{1,3}(?P<value>\S{5,256})",
+          hides="p/w ‹p›", keeps="the p/w is"),
     _rule("recovery code", "phrase", r"""
           (?: wiederherstellungs | bestätigungs | freischalt ) codes? \s?[:=]\s?
           (?P<value>[\w\-]{4,64})""",
-          "Wiederherstellungscode: ‹p›", "Wiederherstellungscode verlegt", label="code"),
+          hides="Wiederherstellungscode: ‹p›",
+          keeps="Wiederherstellungscode verlegt",
+          label="code"),
     _rule("archive and cipher options", "phrase", r"""
           (?<!\w)(?: zip\s[^\n]{0,80}?-p\s | 7za?\s[^\n]{0,80}?\s-p | openssl\s[^\n]{0,80}?\s-k\s )
           (?P<value>(?=\S{0,80}\d)\S{5,256})""",
-          ("zip -P ‹p› a.zip b", "7z x a.7z -p‹p›", "openssl enc -k ‹p› -in a"),
-          "zip -r a.zip b2"),
+          hides=("zip -P ‹p› a.zip b", "7z x a.7z -p‹p›", "openssl enc -k ‹p› -in a"),
+          keeps="zip -r a.zip b2"),
 )
 
 # -- one text -----------------------------------------------------------------
