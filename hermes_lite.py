@@ -1094,8 +1094,10 @@ def _verbose(source: str) -> re.Pattern[str]:
 
 
 # Characters that show nothing: soft hyphen, joiners, direction marks, variation selectors, BOM.
-INVISIBLE = _compiled("[\u00ad\u034f\u061c\u180b-\u180f\u200b-\u200f\u202a-\u202e"
-                      "\u2060-\u206f\ufe00-\ufe0f\ufeff]")
+_UNSEEN = ("\u00ad\u034f\u061c\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f"
+           "\ufeff")
+INVISIBLE = _compiled(f"[{_UNSEEN}]")
+BLANK = _compiled(rf"[\s\0{_UNSEEN}]*")       # a text of which nothing shows
 _CHINESE = _compiled("[\u4e00-\u9fff]")
 
 
@@ -9413,7 +9415,7 @@ class Redactor:
         """Refuse a text longer than storage.max_text_chars; UsageError when there is none."""
         if not isinstance(text, str):
             raise UsageError(f"the text is of type {type(text).__name__}; give a string")
-        if not text.strip().strip("\0\ufeff\u200b \t\r\n\f\v\u3000\xa0"):
+        if BLANK.fullmatch(text):
             raise UsageError("there is no text; give at least one character")
         most = self._config["storage"]["max_text_chars"]
         if len(text) > most:
@@ -10639,7 +10641,7 @@ def check_selectors(**given: object) -> None:
 
 def _is_visible(item: object) -> bool:
     """Tell whether a selector has a letter, digit or sign that shows."""
-    return bool(re.sub(r"[\s\0#＃,，、\ufeff\u200b-\u200f\u2060\u00ad]", "", str(item)))
+    return not BLANK.fullmatch(_compiled("[#＃,，、]").sub("", str(item)))
 
 
 class HermesLite:

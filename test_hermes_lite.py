@@ -5753,7 +5753,7 @@ class Remembering(Case):
 
     def test_what_cannot_be_kept_is_refused_in_a_sentence(self):
         memory = self.open()
-        for text in ("", "  \n\t", "\u3000\u200b\ufeff", "\0\0", None, 5, b"bytes"):
+        for text in ("", "  \n\t", "\u3000\u200b\ufeff", "\u2060\ufe0f", "\0\0", None, 5, b"bytes"):
             with self.assertRaisesRegex(UsageError, "there is no text|of type .*; give a string"):
                 memory.remember(text)
         with self.assertRaisesRegex(Refused, "5,000,000 characters and 100,000") as caught:
@@ -6506,7 +6506,7 @@ class Forgetting(Case):
     def test_no_selector_may_be_blank(self):
         memory = self.open()
         memory.remember(NOTES[0])
-        for blank in ("", " \t", "\u3000", "\u200b"):
+        for blank in ("", " \t", "\u3000", "\u200b", "\u2060\ufe0f"):
             self.assertRaises(UsageError, memory.prune, room=blank)
             for call_it in (lambda: memory.forget(blank), lambda: h.check_selectors(tags=[blank]),
                             lambda: h.check_selectors(tags=["x", blank])):
