@@ -8,6 +8,7 @@ import random
 import secrets
 import shutil
 import signal
+import statistics
 import string
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import tempfile
 import time
 import traceback
 import unittest
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from unittest import mock
@@ -28,6 +29,7 @@ from hermes_lite import HermesLite
 
 HAS_YAML = importlib.util.find_spec("yaml") is not None
 HAS_CRYPTO = importlib.util.find_spec("cryptography") is not None
+TIMEOUT = 1800         # seconds; only what hangs for good fails by it
 NOW = datetime(2026, 8, 17, 12, 0, tzinfo=timezone.utc)
 
 
@@ -95,6 +97,23 @@ def _kill_before(nth: int) -> None:
     os.open = opened
     for name in ("replace", "rename", "unlink"):
         setattr(os, name, pluralize(getattr(os, name)))
+
+
+def ratio_of_pairs(large: Callable[[], object], small: Callable[[], object], *,
+                   most: float, tries: int = 40) -> float:
+    """Return how many times dearer *large* is than *small*: the median of paired measurements.
+
+    Time of this thread counts, and both of a pair are measured in one go: a busy machine is slow
+    for both. No more pairs are measured once the median is at most *most*.
+    """
+    def seconds(act: Callable[[], object]) -> float:
+        begun = time.thread_time()
+        act()
+        return time.thread_time() - begun
+    ratios: list[float] = []
+    while len(ratios) < tries and not (ratios and statistics.median(ratios) <= most):
+        ratios.append(seconds(large) / seconds(small))
+    return statistics.median(ratios)
 
 
 def run_command(root: object, *words: object, stdin: bytes = b"",

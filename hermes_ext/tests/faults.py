@@ -449,7 +449,7 @@ def run_traced(words: Sequence[str], environ: dict[str, str], log: Path, *, call
         ["strace", "-f", "-qq", "--seccomp-bpf", "-o", str(log), "-e",
          f"trace={','.join(SQLITE_CALLS)}", "-e", "signal=none", *inject, *words],
         capture_output=True, text=True, errors="replace", env=environ, stdin=subprocess.DEVNULL,
-        timeout=300)
+        timeout=1800)
     error = ran.stderr if "Traceback" in ran.stderr else ""
     code = KILLED if ran.returncode in (-9, KILLED) else ran.returncode
     return Outcome(code, ran.stdout, ran.stderr, error=error)

@@ -15,7 +15,7 @@ sys.path.insert(0, str(HOUSE))
 from hermes_ext.anchors import OPERATIONS, Anchors, extract, says, system       # noqa: E402
 from hermes_ext.import_export import bring_in, export                        # noqa: E402
 from hermes_lite import Config, ConfigError, HermesLite, Memory         # noqa: E402
-from hermes_ext.tests.base import run_command  # noqa: E402
+from hermes_ext.tests.base import ratio_of_pairs, run_command  # noqa: E402
 
 
 class AnchorsCase(unittest.TestCase):
@@ -122,15 +122,9 @@ class Extraction(unittest.TestCase):
         for piece in ("1.", "合同", "2024-", "a@", "10.0.0.", "记得", "¥1,", "- [ ] ", "http://",
                       "Mai "):
             text = piece * (40_000 // len(piece))
-            took = [self._time(text[:len(text) // part]) for part in (4, 1)]
-            self.assertLess(took[1], 12 * took[0] + 0.2, piece)
-
-    @staticmethod
-    def _time(text: str) -> float:
-        import time
-        start = time.process_time()
-        extract(text)
-        return time.process_time() - start
+            short = text[:len(text) // 4]
+            ratio = ratio_of_pairs(lambda: extract(text), lambda: extract(short), most=12)
+            self.assertLessEqual(ratio, 12, piece)
 
 
 class Restating(AnchorsCase):

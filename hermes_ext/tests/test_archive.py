@@ -29,7 +29,7 @@ from hermes_ext.archive import wal, zstd                                        
 from hermes_ext.maintenance import migrate                                        # noqa: E402
 from hermes_ext.archive.store import FILE, ArchiveStore                                 # noqa: E402
 from hermes_ext.archive.search import SearchTables                                # noqa: E402
-from hermes_ext.tests.base import run_command                                     # noqa: E402
+from hermes_ext.tests.base import TIMEOUT, run_command  # noqa: E402
 
 START = datetime(2026, 8, 17, 3, 31, 6, tzinfo=timezone.utc)
 NAMES = "Redis PostgreSQL Kafka Grafana Anna 张三 李四 Müller".split()
@@ -241,7 +241,8 @@ from pathlib import Path
 from hermes_ext.archive import search
 from hermes_ext.archive.store import ArchiveStore
 search.SearchTables.TAIL = 7
-store = ArchiveStore(Path(sys.argv[2]), core.Config({}, environ={}))
+config = core.Config({"storage": {"lock_timeout_seconds": 1800}}, environ={})
+store = ArchiveStore(Path(sys.argv[2]), config)
 name, count = sys.argv[3], int(sys.argv[4])
 for number in range(count):
     with store.transaction():
@@ -492,7 +493,7 @@ class TestPromises(Case):
         with self.forgotten_before_a_reader() as store:
             self.fill(store, 30)
             store.config["storage"]["lock_timeout_seconds"] = 0.01
-            lock.acquire(timeout=1)
+            lock.acquire(timeout=TIMEOUT)
         lock.release()
 
     def test_a_failed_write_between_does_not_keep_forgotten_bytes_in_the_log(self) -> None:
@@ -671,7 +672,7 @@ class TestOneFile(Case):
         store = self.archive()
         self.fill(store, 3)
         copy = self.folder / "copy.db"
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + TIMEOUT
         found: set[str] = set()
         while len(found) < 3 and time.monotonic() < deadline:
             time.sleep(0.05)

@@ -294,7 +294,8 @@ class TestFiles(AuditCase):
     WRITER = ("import sys; sys.path.insert(0, sys.argv[1])\n"
               "from hermes_lite import Config, HermesLite\n"
               "memory = HermesLite(sys.argv[2], config=Config("
-              "{'systems': {'audit': {'max_bytes': 2000}}}, environ={}))\n"
+              "{'systems': {'audit': {'max_bytes': 2000}}, "
+              "'storage': {'lock_timeout_seconds': 1800}}, environ={}))\n"
               "print('ready', flush=True); sys.stdin.readline()\n"
               "for n in range(int(sys.argv[3])): memory.list()\n")
 

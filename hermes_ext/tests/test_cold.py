@@ -639,9 +639,9 @@ class TestS3(Case):
             "AWS_MAX_ATTEMPTS": "1", "AWS_EC2_METADATA_DISABLED": "true"})
         patch.start()
         self.addCleanup(patch.stop)
-        for _ in range(600):
+        for _ in range(36_000):
             try:
-                urllib.request.urlopen(self.url, timeout=5).close()
+                urllib.request.urlopen(self.url, timeout=60).close()
                 break
             except OSError:
                 time.sleep(0.05)

@@ -187,7 +187,7 @@ class TestTerminal(ShellCase):
 
     def wait_for(self, text: bytes) -> None:
         """Read the screen up to *text*."""
-        end = time.monotonic() + 60
+        end = time.monotonic() + 1800
         while text not in self.unread:
             self.assertLess(time.monotonic(), end, (text, self.unread))
             if select.select([self.terminal], [], [], 1)[0]:
@@ -202,7 +202,7 @@ class TestTerminal(ShellCase):
 
     def give_up(self) -> None:
         """Press Ctrl-C until there is a fresh prompt: readline may miss one between two keys."""
-        end = time.monotonic() + 60
+        end = time.monotonic() + 1800
         while b"hermes> " not in self.unread:
             self.assertLess(time.monotonic(), end, self.unread)
             os.write(self.terminal, b"\x03")

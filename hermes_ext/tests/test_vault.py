@@ -563,8 +563,10 @@ class TestCost(VaultCase):
         path = self.remember()
         (self.notes / "new.md").write_text("A note that two processes see")
         self.edit(path, "8080", "8081")
-        code = ("import sys; from hermes_lite import HermesLite; from hermes_ext import vault\n"
-                "with HermesLite(sys.argv[1]) as m: vault.take_over(m)")
+        code = ("import sys; from hermes_lite import Config, HermesLite\n"
+                "from hermes_ext import vault\n"
+                "config = Config({'storage': {'lock_timeout_seconds': 1800}}, environ={})\n"
+                "with HermesLite(sys.argv[1], config=config) as m: vault.take_over(m)")
         runs = [subprocess.Popen([sys.executable, "-c", code, self.root], cwd=HOUSE)
                 for _ in range(4)]
         self.assertEqual([run.wait() for run in runs], [0] * 4)
