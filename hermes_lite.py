@@ -24,7 +24,7 @@ Chapters, each using only those above it:
      9 Ranking        rrf_merge, minmax_merge, rank_in_context, search_spelling,
                       estimate_confidence, SiliconFlowReranker
     10 Graph          extract_entities, GraphStore
-    11 Store          Store, FileStore
+    11 Store          Store, RecordSearch, DenseVectors; FileStore and its parts
     12 Digesters      RuleDigester, LLMDigester
     13 Extensions     Extension, Operation, import_system, make_store, make_vectorizer; what all
                       parts share: Session, Jobs, Extensions, Calendar, Redactor
@@ -90,31 +90,34 @@ if TYPE_CHECKING:
     import weakref
 
 __all__ = [
-    "AGENT_PARAM", "AccessCounts", "BM25Index", "Backups", "Calendar", "Cipher", "CircuitBreaker",
-    "Config", "ConfigError", "DEFAULTS", "DamagedData", "Digest", "Draft", "Embeddings", "Event",
-    "Extension", "Extensions", "Fact", "FactExtractor", "FileLock", "FileStore", "Forgotten",
-    "GraphStore", "HermesError", "HermesLite", "Hit", "Hits", "IdFilter", "JinaVectorizer",
-    "Jobs", "Journal", "LABELS", "LLMDigester", "LocalHashVectorizer", "Locked", "Memory",
-    "Mirror", "MissingPackage", "NotFound", "Notices", "OPEN_SECTIONS", "OPERATIONS", "Operation",
-    "Param", "Pruned", "Pruner", "REDACTION_RULES", "ROOM_PARAM", "Record", "Recovery",
-    "RedactionRule", "Redactor", "Refused", "Remembered", "RememberedBatch", "RemoteError",
-    "RootFiles", "RuleDigester", "Search", "SearchState", "Session", "SiliconFlowReranker",
-    "SiliconFlowVectorizer", "StorageError", "Store", "TAGS_PARAM", "Tombstones", "UsageError",
-    "Vector", "VectorCache", "VectorFiles", "VectorKind", "Vectorizer", "Writer",
+    "AGENT_PARAM", "AccessCounts", "BM25Index", "Backups", "Calendar", "Cipher",
+    "CircuitBreaker", "Config", "ConfigError", "DEFAULTS", "DamagedData", "DenseVectors",
+    "Digest", "Draft", "Embeddings", "Event", "Extension", "Extensions", "Fact",
+    "FactExtractor", "FileLock", "FileSearch", "FileStore", "Forgotten", "GraphStore",
+    "HermesError", "HermesLite", "Hit", "Hits", "IdFilter", "JinaVectorizer", "Jobs",
+    "Journal", "LABELS", "LLMDigester", "LocalHashVectorizer", "Locked", "Memory", "Mirror",
+    "MissingPackage", "NotFound", "Notices", "OPEN_SECTIONS", "OPERATIONS", "Operation",
+    "Param", "Pruned", "Pruner", "REDACTION_RULES", "ROOM_PARAM", "Record", "RecordSearch",
+    "Records", "Recovery", "RedactionRule", "Redactor", "Refused", "Remembered",
+    "RememberedBatch", "RemoteError", "RootFiles", "RuleDigester", "Search", "SearchState",
+    "Session", "SiliconFlowReranker", "SiliconFlowVectorizer", "StorageError", "Store",
+    "TAGS_PARAM", "Tombstones", "UsageError", "Vector", "VectorCache", "VectorFiles",
+    "VectorKind", "Vectorizer", "Writer",
     "append_bytes", "build_parser", "check_known", "check_rules", "check_selectors",
-    "conflict_candidates", "count_access", "cut_tags", "differs_in_fact", "display_text",
-    "estimate_confidence", "excerpt", "explain_usage", "extract_entities", "facts",
-    "file_version", "find_conflicts", "find_duplicate", "find_root", "first_conflict", "fits",
-    "format_mapping", "from_json", "fsync_folder", "get_encryption", "import_system",
+    "conflict_candidates", "count_access", "cut_tags", "describe_rooms", "differs_in_fact",
+    "display_text", "estimate_confidence", "excerpt", "explain_usage", "extract_entities",
+    "facts", "file_version", "find_conflicts", "find_duplicate", "find_root", "first_conflict",
+    "fits", "format_mapping", "from_json", "fsync_folder", "get_encryption", "import_system",
     "is_ciphertext", "is_date", "is_gram", "is_one_word", "is_safe_id", "is_same_agent", "iso",
     "join_rows", "little_endian_bytes", "load_commands", "load_config", "magic_bytes", "main",
     "make_folder", "minmax_merge", "new_id", "normalise", "operations_of", "other_wordings",
-    "parse_time", "perform", "plain", "pluralize", "print_message", "printable", "printable_json",
-    "query_terms", "rank_in_context", "read_files", "read_key_file", "read_markdown", "read_yaml",
-    "redact", "redact_nested", "remove_unfinished_move", "result_warnings", "rrf_merge", "seal",
-    "search_spelling", "set_aside", "similarity", "storage_error", "tag_forms", "take_over_edits",
-    "text_labels", "to_json", "to_markdown", "tokenize_terms", "tombstone_fingerprint",
-    "tombstones_file", "unit_pieces", "unseal", "utc_now", "without_vectors", "write_atomic"]
+    "parse_time", "perform", "plain", "pluralize", "print_message", "printable",
+    "printable_json", "query_terms", "rank_in_context", "read_files", "read_key_file",
+    "read_markdown", "read_yaml", "redact", "redact_nested", "remove_unfinished_move",
+    "result_warnings", "rrf_merge", "seal", "search_spelling", "set_aside", "similarity",
+    "storage_error", "tag_forms", "take_over_edits", "text_labels", "to_json", "to_markdown",
+    "tokenize_terms", "tombstone_fingerprint", "tombstones_file", "unit_pieces", "unseal",
+    "utc_now", "without_vectors", "write_atomic"]
 __version__ = "0.1.0"
 
 T = TypeVar("T")
@@ -4108,9 +4111,11 @@ def set_aside(path: Path, *, copy: bool = False) -> Path:
 
     With *copy* it also stays, until what replaces it has been written.
     """
-    stamp, path = utc_now().strftime("%Y%m%d_%H%M%S"), Path(os.path.realpath(path))
+    path = Path(os.path.realpath(path))
+    now = utc_now().strftime("%Y%m%d_%H%M%S")
     for number in itertools.count():
-        target = path.with_name(f"{path.name}.damaged-{stamp}{f'-{number}' if number else ''}")
+        suffix = f"-{number}" if number else ""
+        target = path.with_name(f"{path.name}.damaged-{now}{suffix}")
         if not target.exists():
             if copy:
                 write_atomic(target, path.read_bytes())
@@ -4121,15 +4126,16 @@ def set_aside(path: Path, *, copy: bool = False) -> Path:
 
 
 class FileLock:
-    """An operating-system lock on a file: it ends with its process, so none is ever stale.
+    """Advisory lock of the operating system on a file; the kernel frees it when the process dies.
 
-    What the file holds, or who made it, does not matter. The lock belongs to the open file,
-    so two stores in one process exclude each other too. Shared is for readers. Processes that
-    wait are served in the order in which they came.
+    What the file holds, or who made it, does not matter. The lock belongs to the open file, so
+    two stores in one process exclude each other too. Shared is for readers. Processes that wait
+    are served in the order in which they came.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path, self._file = path, None
+        self._path = path
+        self._file: IO[bytes] | None = None
 
     def acquire(self, *, timeout: float, shared: bool = False,
                 sleep: Callable[[float], None] = time.sleep) -> None:
@@ -4138,15 +4144,18 @@ class FileLock:
         file = self._open()
         ticket = _QueueTicket(self._path.with_name(f"{self._path.name}.queue"))
         try:
-            while not ((timeout == 0 or ticket.may_try()) and _try_lock(file, shared)):
+            while True:
+                is_our_turn = timeout == 0 or ticket.is_first()
+                if is_our_turn and _try_lock(file, shared):
+                    self._file = file
+                    return
                 if time.monotonic() >= deadline:
                     raise Locked(f"another process is using {self._path.parent}; waited "
                                  f"{timeout:g} s, try again when it has finished")
-                ticket.draw()
+                ticket.queue_up()
                 sleep(ticket.pause())
-            self._file = file
         finally:
-            ticket.give_back()
+            ticket.leave()
             if self._file is not file:
                 file.close()
 
@@ -4160,6 +4169,11 @@ class FileLock:
                 raise storage_error(problem, self._path) from None
         return open(handle, "rb")
 
+    @property
+    def is_held(self) -> bool:
+        """Whether this object holds the lock."""
+        return self._file is not None
+
     def release(self) -> None:
         """Give the lock back; closing the file does it."""
         file, self._file = self._file, None
@@ -4169,26 +4183,28 @@ class FileLock:
 
 
 class _QueueTicket:
-    """A ticket in the queue of a lock: an empty file in a folder, locked by who waits.
+    """A place in the queue of a lock: an empty file in a folder, locked by the process that waits.
 
-    Without it, a writer that gives the lock back and wants it again takes it from all who sleep
-    meanwhile. The kernel frees the ticket of a process that dies, and the next one removes it.
-    Tickets only say who tries first; whoever cannot write to the folder tries at any time.
+    Its name is a number and a random part; the lowest is first. Without the queue, a writer that
+    gives the lock back and wants it again takes it from all who sleep meanwhile. The kernel
+    unlocks the file of a process that dies, and the next one removes it. The queue only says who
+    tries first; a process that cannot write to the folder tries at any time.
     """
-    _STALLED = 1.0                                 # seconds; a process that waits may be stopped
+    _STALLED = 1.0                                 # seconds; the first in the queue may be stopped
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._name = folder, ""
+        self._folder = folder
+        self._name = ""                            # of our file; "" while not in the queue
         self._file: IO[bytes] | None = None
         self._can_queue = True
-        self._ahead: list[str] = []
-        self._last = 0                             # the highest number in the queue
-        self._first, self._first_since = "", 0.0
+        self._ahead: list[str] = []                # names before ours, the first first
+        self._highest_number = 0                   # in the queue
+        self._first, self._first_since = "", 0.0   # who is first in it, and since when
 
-    def may_try(self) -> bool:
-        """Tell whether nobody waits ahead of this one, or the first there does not move."""
+    def is_first(self) -> bool:
+        """Tell whether it is our turn: nobody waits ahead, or the first there does not move."""
         names = self._names()
-        self._last = int(names[-1][:12]) if names else 0
+        self._highest_number = int(names[-1][:12]) if names else 0
         if self._name not in names:                # not in the queue yet, or removed from it
             self._release()
         self._ahead = [name for name in names if not self._name or name < self._name]
@@ -4206,6 +4222,7 @@ class _QueueTicket:
             return []
 
     def _is_abandoned(self, name: str) -> bool:
+        """Tell whether the process of a file has died: its lock is free."""
         try:
             with open(self._folder / name, "rb") as file:
                 return _try_lock(file, True)
@@ -4213,13 +4230,14 @@ class _QueueTicket:
             return False
 
     def _is_stalled(self) -> bool:
+        """Tell whether the first in the queue has been there for too long."""
         return time.monotonic() - self._first_since > self._STALLED
 
-    def draw(self) -> None:
-        """Take a ticket with the next number, unless one is held."""
+    def queue_up(self) -> None:
+        """Go to the end of the queue, unless in it already."""
         if self._name or not self._can_queue:
             return
-        name = f"{self._last + 1:012d}-{os.urandom(4).hex()}"
+        name = f"{self._highest_number + 1:012d}-{os.urandom(4).hex()}"
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
             handle = os.open(self._folder / name, os.O_RDWR | os.O_CREAT | _BINARY, 0o600)
@@ -4237,8 +4255,8 @@ class _QueueTicket:
             return 0.1
         return min(0.001 * (1 + len(self._ahead)), 0.02)
 
-    def give_back(self) -> None:
-        """Leave the queue, and remove the ticket of a process that did not move."""
+    def leave(self) -> None:
+        """Leave the queue, and remove the file of a process that did not move."""
         if self._ahead and self._is_stalled():
             self._remove(self._ahead[0])
         name = self._name
@@ -4288,7 +4306,7 @@ class Cipher:
 
     A damaged token costs its chunk, not the file; a text below the chunk size is one plain
     Fernet token. A key is 44 URL-safe base64 characters; *older* ones open and never seal.
-    `marks` are the keys' fingerprints.
+    `fingerprints` tell the keys apart.
     """
     CHUNK = 16_384
 
@@ -4303,7 +4321,7 @@ class Cipher:
         except ValueError:
             raise ConfigError("the encryption key is not a Fernet key (44 URL-safe base64 "
                               "characters); set HERMES_MASTER_KEY to the right one") from None
-        self.marks = [hmac.new(each, b"hermes-lite key check", hashlib.sha256).hexdigest()[
+        self.fingerprints = [hmac.new(each, b"hermes-lite key check", hashlib.sha256).hexdigest()[
             :32].encode() for each in (key, *older)]
 
     def seal(self, data: bytes) -> bytes:
@@ -4401,16 +4419,16 @@ def _new_key(root: Path) -> bytes:
     return _keep_key(root / ".master_key", key)
 
 
-def _keep_key(path: Path, fresh: bytes) -> bytes:
-    """Return the key in *path*; it becomes *fresh* where there is none, by one process."""
+def _keep_key(path: Path, new_key: bytes) -> bytes:
+    """Return the key in *path*; it becomes *new_key* where there is none, by one process."""
     make_folder(path.parent)
     lock = FileLock(path.with_name(".lock_key"))
     lock.acquire(timeout=60)
     try:
         key = read_key_file(path)
         if not key:
-            write_atomic(path, fresh + b"\n")
-        return key or fresh
+            write_atomic(path, new_key + b"\n")
+        return key or new_key
     finally:
         lock.release()
 
@@ -4419,15 +4437,16 @@ def _check_key(root: Path, sealed: bool, cipher: Cipher) -> None:
     """Compare the key with the fingerprint of the one that encrypted this root."""
     path = root / ".key_check"
     known = read_key_file(path)
-    if sealed and not (known in cipher.marks if known else _fits(root, cipher)):
+    fits = known in cipher.fingerprints if known else _opens_a_file(root, cipher)
+    if sealed and not fits:
         raise ConfigError(f"this key does not open the data in {root}; set HERMES_MASTER_KEY "
                           "to the key that encrypted it (nothing was changed)")
-    if known != cipher.marks[0] and root.is_dir():
+    if known != cipher.fingerprints[0] and root.is_dir():
         with contextlib.suppress(StorageError):    # a read-only disk can still be read
-            write_atomic(path, cipher.marks[0])
+            write_atomic(path, cipher.fingerprints[0])
 
 
-def _fits(root: Path, cipher: Cipher) -> bool:
+def _opens_a_file(root: Path, cipher: Cipher) -> bool:
     """Tell whether the key opens any token of the sealed files; a few may be damaged."""
     for name in _SEALED_FILES:
         with contextlib.suppress(OSError):
@@ -4567,13 +4586,14 @@ def idf(n: int, df: float) -> float:
     return math.log(1 + (n - df + 0.5) / (df + 0.5))
 
 
-SINGLE_WEIGHT = 0.3   # of a one-character gram: enough to be found, too little to outrank a pair
-SLIP_WEIGHT = 0.5     # of a word that is only spelled like the one asked for
-COMPOUND_COUNT = 2    # a compound stands for two words of the query
-MOST_SLIPS = 3        # words of a query that are looked up by their spelling
-PRIOR_NOTES = 50      # added to the store by `ideal_score`, so that a small one knows rare words
-LABELS = "=#!"        # what a term that is no word begins with: a fingerprint, a tag, a conflict
-ROUNDING = 1 + 1e-9   # covers that bounds are sums in another order than scores
+SINGLE_WEIGHT = 0.3       # of a one-character gram: to be found, and not to outrank a pair
+CORRECTION_WEIGHT = 0.5   # of a word that is only spelled like the one asked for
+COMPOUND_COUNT = 2        # a compound stands for two words of the query
+MOST_CORRECTIONS = 3      # words of a query that are looked up by their spelling
+PRIOR_NOTES = 50          # added by `ideal_score`, so that a small store has rare words, too
+LABELS = "=#!"            # first character of a label, a term that is no word: of a fingerprint,
+                          # a tag, an assertion that others may contradict
+ROUNDING = 1 + 1e-9       # covers that bounds are sums in another order than scores
 
 
 class TermPostings(NamedTuple):
@@ -4644,8 +4664,8 @@ class MemoryPostings:
         self._lists: dict[str, array[int]] = {}
         self._repeats: dict[str, dict[int, int]] = {}
         self._terms_of: dict[int, tuple[str, ...]] = {}
-        self._vocabulary = ""                      # terms of the file, and the first so many of
-        self._joined = 0                           # `_lists`, one a line
+        self._vocabulary = ""                      # terms of the file and the first of `_lists`,
+        self._joined = 0                           # one a line; how many of `_lists` these are
         # The file:
         self._saved_terms: list[str] = []
         self._starts = self._saved_docs = array("I")
@@ -4690,25 +4710,32 @@ class MemoryPostings:
         return found
 
     def terms_containing(self, pieces: Sequence[str]) -> list[str]:
-        vocabulary, fresh = self._read_vocabulary()
-        found = {term: None for piece in pieces for term in _lines_with(piece, vocabulary)}
-        found.update({term: None for term in fresh if any(piece in term for piece in pieces)})
+        vocabulary, newest = self._read_vocabulary()
+        found: dict[str, None] = {}
+        for piece in pieces:
+            found.update(dict.fromkeys(_lines_with(piece, vocabulary)))
+        for term in newest:
+            if any(piece in term for piece in pieces):
+                found[term] = None
         return [term for term in found if term[0] not in LABELS and self._docs_of(term)]
 
     def terms_beginning(self, start: str) -> list[str]:
-        vocabulary, fresh = self._read_vocabulary()
-        found = {term: None for term in _lines_beginning(start, vocabulary)}
-        found.update({term: None for term in fresh if term.startswith(start)})
+        vocabulary, newest = self._read_vocabulary()
+        found = dict.fromkeys(_lines_beginning(start, vocabulary))
+        found.update(dict.fromkeys(term for term in newest if term.startswith(start)))
         return [term for term in found if self._docs_of(term)]
 
     def _read_vocabulary(self) -> tuple[str, list[str]]:
-        """Return all terms, most of them as one text of a term a line, the newest as a list."""
-        fresh = list(islice(self._lists, self._joined, None))
-        if len(fresh) > FRESH_TERMS or not self._vocabulary:
+        """Return all terms: most of them as one text of a term a line, the newest as a list.
+
+        A text is searched many times faster than a list, and is not made anew for each term.
+        """
+        newest = list(islice(self._lists, self._joined, None))
+        if len(newest) > MOST_NEWEST_TERMS or not self._vocabulary:
             self._joined = len(self._lists)
             self._vocabulary = "\n".join(["", *self._saved_terms, *self._lists, ""])
-            fresh = []
-        return self._vocabulary, fresh
+            newest = []
+        return self._vocabulary, newest
 
     # -- changing -----------------------------------------------------------
 
@@ -4861,7 +4888,7 @@ class MemoryPostings:
         return postings
 
 
-FRESH_TERMS = 4_096         # that are looked through one by one
+MOST_NEWEST_TERMS = 4_096   # that are looked through one by one
 _UTF8 = "utf-8", "surrogatepass"
 
 
@@ -4891,9 +4918,11 @@ class QueryTerm(NamedTuple):
 
 
 class Saturation(dict[int, "SaturationByLength"]):
-    """table[tf][length]: what a term found *tf* times in a note of this length counts of its idf.
+    """table[tf][length]: the share of its idf that a term counts in a note.
 
-    tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / mean length)), worked out when first asked.
+    tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / mean length)), for a term found *tf* times in
+    a note of this length; worked out when first asked, for the same few numbers come again and
+    again.
     """
 
     def __init__(self, k1: float, b: float, mean_length: float) -> None:
@@ -4918,8 +4947,139 @@ class SaturationByLength(dict[int, float]):
     def __missing__(self, length: int) -> float:
         table, tf = self.table, self.tf
         norm = table.k1 * (1 - table.b + table.b * length / table.mean_length)
-        part = self[length] = tf * (table.k1 + 1) / (tf + norm)
-        return part
+        share = self[length] = tf * (table.k1 + 1) / (tf + norm)
+        return share
+
+
+class TermScorer:
+    """BM25 scores of documents for weighted terms.
+
+    *factors* multiply the scores of some documents, by 1 or more. A ranking is (score, document),
+    best first, ties to the higher document, which is the newer note.
+    """
+
+    def __init__(self, postings: Postings, k1: float, b: float) -> None:
+        self._postings = postings
+        self._k1 = k1
+        self._b = b
+        self._table: Saturation | None = None
+
+    def rank_all(self, terms: Sequence[QueryTerm],
+                 factors: Mapping[int, float]) -> list[tuple[float, int]]:
+        """Rank every document that has a term: the plain loop that `rank_best` equals."""
+        scores: dict[int, float] = {}
+        for term in terms:
+            self._add_to_all(scores, term)
+        rows = [(score * factors.get(doc, 1.0), doc) for doc, score in scores.items()]
+        rows.sort(reverse=True)
+        return rows
+
+    def rank_among(self, terms: Sequence[QueryTerm], docs: Iterable[int],
+                   factors: Mapping[int, float]) -> list[tuple[float, int]]:
+        """Rank those of some documents that have a term."""
+        rows = []
+        for doc, term_scores in self.term_scores(terms, docs).items():
+            score = sum(term_scores) * factors.get(doc, 1.0)
+            if score > 0:
+                rows.append((score, doc))
+        rows.sort(reverse=True)
+        return rows
+
+    def rank_best(self, terms: Sequence[QueryTerm], k: int,
+                  factors: Mapping[int, float]) -> list[tuple[float, int]]:
+        """Rank the *k* best documents.
+
+        MaxScore (Turtle and Flood, 1995), a term at a time: the terms that can bring most are
+        added up first. Once the waiting ones together can lift no other document among the best,
+        only the documents already met are looked up in their longer lists. The few that remain
+        are scored exactly.
+        """
+        table, shortest = self._saturation(), self._postings.shortest()
+        waiting = [(term.weight * table[term.postings.most][shortest], term) for term in terms]
+        waiting.sort(key=lambda pair: pair[0], reverse=True)
+        waiting_sum = sum(bound for bound, _ in waiting)       # what they add at most
+        top_factor = max(factors.values(), default=1.0) * ROUNDING
+        threshold = 0.0                            # the k-th best scores this, or more
+        scores: dict[int, float] = {}
+        while waiting and waiting_sum * top_factor >= threshold:
+            bound, term = waiting.pop(0)
+            waiting_sum -= bound
+            self._add_to_all(scores, term)
+            if waiting_sum * top_factor < max(scores.values()):
+                threshold = _kth_score(scores, k)
+        for doc in factors.keys() & scores.keys():
+            scores[doc] *= factors[doc]
+        for bound, term in waiting:
+            scores = _reaching(threshold - waiting_sum * top_factor, scores)
+            waiting_sum -= bound
+            self._add_to_known(scores, term, factors)
+        candidates = _reaching(_kth_score(scores, k) / ROUNDING, scores)
+        exact = [(sum(term_scores) * factors.get(doc, 1.0), doc)
+                 for doc, term_scores in self.term_scores(terms, candidates).items()]
+        return heapq.nlargest(k, exact)
+
+    def term_scores(self, terms: Sequence[QueryTerm],
+                    docs: Iterable[int]) -> dict[int, list[float]]:
+        """Return what each term adds to the score of some documents, 0 where one lacks it."""
+        found = {doc: [0.0] * len(terms) for doc in docs}
+        lengths, table = self._postings.lengths(), self._saturation()
+        for number, term in enumerate(terms):
+            repeats = term.postings.repeats
+            for doc in _common(term.postings.docs, found.keys()):
+                found[doc][number] = term.weight * table[repeats.get(doc, 1)][lengths[doc]]
+        return found
+
+    def _saturation(self) -> Saturation:
+        """Return the table of what a term counts; it is kept until the mean length changes."""
+        mean_length = self._postings.total_length() / max(1, len(self._postings))
+        if self._table is None or self._table.mean_length != mean_length:
+            self._table = Saturation(self._k1, self._b, mean_length or 1.0)
+        return self._table
+
+    def _add_to_all(self, scores: dict[int, float], term: QueryTerm) -> None:
+        """Add what a term counts to the score of every document that has it.
+
+        The loop over the documents takes each for one that has the term once, which nearly all
+        do; the few that have it more often are set right after.
+        """
+        lengths, table = self._postings.lengths(), self._saturation()
+        once, weight, get = table[1], term.weight, scores.get
+        repeats = term.postings.repeats
+        before = {doc: get(doc, 0.0) for doc in repeats}
+        for doc in term.postings.docs:
+            scores[doc] = get(doc, 0.0) + weight * once[lengths[doc]]
+        for doc, tf in repeats.items():
+            scores[doc] = before[doc] + weight * table[tf][lengths[doc]]
+
+    def _add_to_known(self, scores: dict[int, float], term: QueryTerm,
+                      factors: Mapping[int, float]) -> None:
+        """Add what a term counts to the documents that are in *scores* already."""
+        lengths, table = self._postings.lengths(), self._saturation()
+        repeats = term.postings.repeats
+        for doc in _common(term.postings.docs, scores.keys()):
+            share = table[repeats.get(doc, 1)][lengths[doc]]
+            scores[doc] += term.weight * share * factors.get(doc, 1.0)
+
+
+def _kth_score(scores: Mapping[int, float], k: int) -> float:
+    """Return the *k*-th highest score, 0 where there are fewer."""
+    return heapq.nlargest(k, scores.values())[-1] if len(scores) >= k else 0.0
+
+
+def _reaching(least: float, scores: dict[int, float]) -> dict[int, float]:
+    return {doc: score for doc, score in scores.items() if score >= least}
+
+
+def _common(docs: Sequence[int], wanted: Collection[int]) -> Iterable[int]:
+    """Return those of *wanted* that stand in *docs*, which is ascending."""
+    if len(wanted) * 8 > len(docs):
+        return wanted & set(docs)
+    return [doc for doc in wanted if _is_in(docs, doc)]
+
+
+def _is_in(docs: Sequence[int], doc: int) -> bool:
+    place = bisect_left(docs, doc)
+    return place < len(docs) and docs[place] == doc
 
 
 class IdFilter:
@@ -4938,7 +5098,7 @@ class BM25Index:
 
     *tokenize* must stay the same function for an index and all that it saved; *select* picks the
     terms of a query that count. With *spelling* a word of the query that no note has stands for
-    the commonest one that is a slip away. *postings* is where the lists are kept, in memory
+    the commonest one that is spelled nearly so. *postings* is where the lists are kept, in memory
     where it is left out. Not for threads.
     """
 
@@ -4952,7 +5112,7 @@ class BM25Index:
         self.select = select
         self.spelling = spelling
         self.postings: Any = MemoryPostings() if postings is None else postings
-        self._table: Saturation | None = None
+        self._scorer = TermScorer(self.postings, k1, b)
 
     @classmethod
     def load(cls, buffer: bytes | memoryview, *settings: Any, **more: Any) -> BM25Index:
@@ -5010,158 +5170,84 @@ class BM25Index:
     def search_terms(self, terms: Sequence[QueryTerm], k: int | None, *,
                      accept: Callable[[str], bool] | None = None,
                      factors: Mapping[int, float] | None = None) -> list[tuple[str, float]]:
-        """Do what `search` does, for terms that are weighed already and boosts by document."""
+        """Do what `search` does, for weighted terms and boosts by document.
+
+        Keys that are refused take places of the ranking, so it is made deep and, where too many
+        were refused, again and deeper; a filter that names all its keys is ranked by itself.
+        """
         if not terms or k is not None and k < 1:
             return []
         factors = factors or {}
-        is_accepted = functools.cache(accept) if accept else None
-        only = accept.ids if isinstance(accept, IdFilter) else None
-        depth = None if k is None or only is not None else k * (1 if accept is None else 8)
-        while True:
-            if only is not None:
-                found = self._among(terms, only, factors)
-            elif depth is None:
-                found = self._all(terms, factors)
-            else:
-                found = self._best(terms, depth, factors)
-            keys = self.postings.keys(doc for _, doc in found)
-            ranked = [(keys[doc], score) for score, doc in found
-                      if doc in keys and (is_accepted is None or is_accepted(keys[doc]))]
-            if depth is None or len(ranked) >= k or len(found) < depth:
-                return ranked[:k]
-            depth = depth * 8 if depth < 1_000 else None      # too many were refused
+        if isinstance(accept, IdFilter) and accept.ids is not None:
+            docs = self.postings.docs(accept.ids).values()
+            return self._accepted(self._scorer.rank_among(terms, docs, factors), accept)[:k]
+        if accept is not None:
+            accept = functools.cache(accept)
+        depth = k if accept is None or k is None else 8 * k
+        while depth is not None:
+            ranked = self._scorer.rank_best(terms, depth, factors)
+            found = self._accepted(ranked, accept)
+            if len(found) >= k or len(ranked) < depth:
+                return found[:k]
+            depth = depth * 8 if depth < 1_000 else None
+        return self._accepted(self._scorer.rank_all(terms, factors), accept)[:k]
 
-    def _all(self, terms: Sequence[QueryTerm],
-             factors: Mapping[int, float]) -> list[tuple[float, int]]:
-        """Return every (score, document), best first: the plain loop that `_best` equals."""
-        scores: dict[int, float] = {}
-        for term in terms:
-            self._add_up(scores, term)
-        rows = [(score * factors.get(doc, 1.0), doc) for doc, score in scores.items()]
-        rows.sort(reverse=True)
-        return rows
+    def _accepted(self, ranked: Sequence[tuple[float, int]],
+                  accept: Callable[[str], bool] | None) -> list[tuple[str, float]]:
+        """Return (key, score) of the ranked documents that are there and accepted."""
+        keys = self.postings.keys(doc for _, doc in ranked)
+        return [(keys[doc], score) for score, doc in ranked
+                if doc in keys and (accept is None or accept(keys[doc]))]
 
-    def _among(self, terms: Sequence[QueryTerm], keys: Collection[str],
-               factors: Mapping[int, float]) -> list[tuple[float, int]]:
-        """Return (score, document) of those of some notes that have a term, best first."""
-        docs = self.postings.docs(keys)
-        rows = [(sum(parts) * factors.get(doc, 1.0), doc)
-                for doc, parts in self.parts(terms, docs.values()).items()]
-        return sorted((row for row in rows if row[0] > 0), reverse=True)
-
-    def _best(self, terms: Sequence[QueryTerm], k: int,
-              factors: Mapping[int, float]) -> list[tuple[float, int]]:
-        """Return the *k* best (score, document), best first.
-
-        MaxScore (Turtle and Flood, 1995), a term at a time: the terms that can bring most are
-        added up first. Once what is left can lift no other note among the best, only the notes
-        already met are looked up in the longer lists. The few that remain are scored exactly.
-        """
-        table, shortest = self._saturation(), self.postings.shortest()
-        bounds = [term.weight * table[term.postings.most][shortest] for term in terms]
-        waiting = sorted(range(len(terms)), key=bounds.__getitem__, reverse=True)
-        top_factor = max(factors.values(), default=1.0) * ROUNDING
-        left = sum(bounds)                         # what the waiting terms add at most
-        least = 0.0                                # the k-th best scores this, or more
-        scores: dict[int, float] = {}
-        while waiting and left * top_factor >= least:
-            at = waiting.pop(0)
-            left -= bounds[at]
-            self._add_up(scores, terms[at])
-            if left * top_factor < max(scores.values()):
-                least = _kth_score(scores, k)
-        for doc in factors.keys() & scores.keys():
-            scores[doc] *= factors[doc]
-        for at in waiting:
-            scores = _reaching(least - left * top_factor, scores)
-            left -= bounds[at]
-            self._add_to_known(scores, terms[at], factors)
-        scores = _reaching(_kth_score(scores, k) / ROUNDING, scores)
-        exact = [(sum(parts) * factors.get(doc, 1.0), doc)
-                 for doc, parts in self.parts(terms, scores).items()]
-        return heapq.nlargest(k, exact)
-
-    def _saturation(self) -> Saturation:
-        """Return the table of what a term counts; it is kept until the mean length changes."""
-        mean_length = self.postings.total_length() / max(1, len(self.postings))
-        if self._table is None or self._table.mean_length != mean_length:
-            self._table = Saturation(self.k1, self.b, mean_length or 1.0)
-        return self._table
-
-    def _add_up(self, scores: dict[int, float], term: QueryTerm) -> None:
-        """Add what a term counts to the score of every note that has it."""
-        lengths, table = self.postings.lengths(), self._saturation()
-        once, weight, get = table[1], term.weight, scores.get
-        repeats = term.postings.repeats
-        before = {doc: get(doc, 0.0) for doc in repeats}
-        for doc in term.postings.docs:
-            scores[doc] = get(doc, 0.0) + weight * once[lengths[doc]]
-        for doc, tf in repeats.items():
-            scores[doc] = before[doc] + weight * table[tf][lengths[doc]]
-
-    def _add_to_known(self, scores: dict[int, float], term: QueryTerm,
-                      factors: Mapping[int, float]) -> None:
-        """Add what a term counts to the notes that are in *scores* already."""
-        lengths, table = self.postings.lengths(), self._saturation()
-        repeats = term.postings.repeats
-        for doc in _common(term.postings.docs, scores.keys()):
-            part = table[repeats.get(doc, 1)][lengths[doc]]
-            scores[doc] += term.weight * part * factors.get(doc, 1.0)
-
-    def parts(self, terms: Sequence[QueryTerm],
-              docs: Iterable[int]) -> dict[int, list[float]]:
+    def term_scores(self, terms: Sequence[QueryTerm],
+                    docs: Iterable[int]) -> dict[int, list[float]]:
         """Return what each term adds to the score of some documents, 0 where one lacks it."""
-        found = {doc: [0.0] * len(terms) for doc in docs}
-        lengths, table = self.postings.lengths(), self._saturation()
-        for at, term in enumerate(terms):
-            repeats = term.postings.repeats
-            for doc in _common(term.postings.docs, found.keys()):
-                found[doc][at] = term.weight * table[repeats.get(doc, 1)][lengths[doc]]
-        return found
+        return self._scorer.term_scores(terms, docs)
 
     # -- the terms of a query -----------------------------------------------
 
     def query_terms(self, query: str, *, rarest: int | None = None) -> list[QueryTerm]:
         """Return each term of the query that counts, in its order; what no note has is left out.
 
-        With `spelling` a word that no note has gives the commonest one a slip away, and two words
-        that the notes write as one give that compound. *rarest* takes only so many terms, those
-        that the fewest notes have, spelled as they are: cheap for a long text.
+        With `spelling` a word that no note has gives the commonest one an edit away, and two
+        words that the notes write as one give that compound. *rarest* takes only so many terms,
+        those that the fewest notes have, spelled as they are: cheap for a long text.
         """
         counts = Counter(self.select(self.tokenize(query)))
         lists = self.postings.lists(counts)
         if rarest is not None:
             few = sorted(lists, key=lambda term: lists[term].size)[:rarest]
-            return [self._weighed(term, counts[term], lists[term]) for term in few]
+            return [self._weighted(term, counts[term], lists[term]) for term in few]
+        if not self.spelling:
+            return [self._weighted(term, count, lists[term])
+                    for term, count in counts.items() if term in lists]
         found = []
-        slips_left = MOST_SLIPS if self.spelling else 0
+        corrections_left = MOST_CORRECTIONS
         for term, count in counts.items():
-            weight = float(count)
-            postings = lists.get(term)
-            if postings is None and slips_left and _may_slip(term):
-                slips_left -= 1
-                postings = self._commonest_slip(term)
-                weight *= SLIP_WEIGHT
-            if postings is not None:
-                found.append(self._weighed(term, weight, postings))
-        if self.spelling:
-            compounds = self._compounds(query)
-            for term in sorted(compounds.keys() - counts.keys()):
-                found.append(self._weighed(term, COMPOUND_COUNT, compounds[term]))
+            if term in lists:
+                found.append(self._weighted(term, count, lists[term]))
+            elif corrections_left and _may_be_misspelled(term):
+                corrections_left -= 1
+                postings = self._commonest_correction(term)
+                if postings is not None:
+                    found.append(self._weighted(term, CORRECTION_WEIGHT * count, postings))
+        compounds = self._compounds(query)
+        for term in sorted(compounds.keys() - counts.keys()):
+            found.append(self._weighted(term, COMPOUND_COUNT, compounds[term]))
         return found
 
-    def _weighed(self, term: str, count: float, postings: TermPostings) -> QueryTerm:
-        weight = idf(len(self), postings.size) * count
+    def _weighted(self, term: str, count: float, postings: TermPostings) -> QueryTerm:
+        weight = idf(len(self), postings.size) * float(count)
         if is_single_gram(term):
             weight *= SINGLE_WEIGHT
         return QueryTerm(term, weight, postings)
 
-    def _commonest_slip(self, term: str) -> TermPostings | None:
+    def _commonest_correction(self, term: str) -> TermPostings | None:
         """Return the lists of the commonest term one letter away, or with two letters swapped.
 
         The first letter is taken to be right. Some 500 look-ups for a word of eight letters.
         """
-        lists = self.postings.lists(_slips(term))
+        lists = self.postings.lists(_edits(term))
         best = max(lists, key=lambda other: (lists[other].size, other), default=None)
         return None if best is None else lists[best]
 
@@ -5175,14 +5261,14 @@ class BM25Index:
                  if 3 <= len(word) <= 32 and word.isalpha() and not is_gram(word)][:8]
         spelled = [self.tokenize(word)[-1] for word in words]
         known = self.postings.lists(spelled)
-        made = set()
+        compounds = set()
         for i, first in enumerate(words):
             for j, second in enumerate(words):
-                is_lost = spelled[i] not in known or spelled[j] not in known
-                if i != j and (j == i + 1 or is_lost):
-                    made.add(self.tokenize(first + second)[-1])
-                    made.add(self.tokenize(f"{first}s{second}")[-1])
-        return self.postings.lists(sorted(made))
+                is_unknown = spelled[i] not in known or spelled[j] not in known
+                if i != j and (j == i + 1 or is_unknown):
+                    compounds.add(self.tokenize(first + second)[-1])
+                    compounds.add(self.tokenize(f"{first}s{second}")[-1])
+        return self.postings.lists(sorted(compounds))
 
     def ideal_score(self, query: str) -> float:
         """Return the score of a note that holds every term of *query* once, of mean length.
@@ -5193,12 +5279,30 @@ class BM25Index:
         held = self.query_terms(query)
         terms = dict.fromkeys(self.select(self.tokenize(query)))
         known = self.postings.lists(terms)
-        lost = sum(SINGLE_WEIGHT if is_single_gram(term) else 1.0
-                   for term in terms if term not in known)
+        unknown = sum(SINGLE_WEIGHT if is_single_gram(term) else 1.0
+                      for term in terms if term not in known)
         notes = len(self) + PRIOR_NOTES
-        found = sum(idf(notes, term.postings.size) for term in held)
-        share = (found + lost * idf(notes, 0)) / found if found else 1.0
+        held_idf = sum(idf(notes, term.postings.size) for term in held)
+        share = (held_idf + unknown * idf(notes, 0)) / held_idf if held_idf else 1.0
         return share * sum(term.weight for term in held)
+
+    def similar_terms(self, query: str) -> list[QueryTerm]:
+        """Return the terms of *query* and those that are spelled much like one of its words.
+
+        Much: they share a third of their trigrams (Dice). Of the first eight words.
+        """
+        found = {term.term: term for term in self.query_terms(query)}
+        words = [word for word in self.select(tokenize_terms(query))
+                 if len(word) > 3 and not is_gram(word)][:8]
+        for word in words:
+            trigrams = _trigrams(word)
+            shares = {term: _dice(trigrams, _trigrams(term))
+                      for term in self.postings.terms_containing(sorted(trigrams))
+                      if term not in found}
+            similar = [term for term, share in shares.items() if share >= 1 / 3]
+            for term, postings in self.postings.lists(similar).items():
+                found[term] = self._weighted(term, shares[term], postings)
+        return list(found.values())
 
     # -- other questions about terms ----------------------------------------
 
@@ -5260,59 +5364,21 @@ class BM25Index:
         longer = {term for term in self.postings.terms_beginning(terms[0]) if term.isalpha()}
         return sorted(longer - {terms[0]}, key=lambda term: (len(term), term))
 
-    def similar_terms(self, query: str) -> list[QueryTerm]:
-        """Return the terms of *query* and those that are spelled much like one of its words.
 
-        Much: they share a third of their letters in threes (Dice). Of the first eight words.
-        """
-        found = {term.term: term for term in self.query_terms(query)}
-        words = [word for word in self.select(tokenize_terms(query))
-                 if len(word) > 3 and not is_gram(word)][:8]
-        for word in words:
-            threes = _threes(word)
-            terms = [term for term in self.postings.terms_containing(sorted(threes))
-                     if term not in found and _dice(threes, _threes(term)) >= 1 / 3]
-            for term, postings in self.postings.lists(terms).items():
-                share = _dice(threes, _threes(term))
-                found[term] = self._weighed(term, share, postings)
-        return list(found.values())
-
-
-def _kth_score(scores: Mapping[int, float], k: int) -> float:
-    """Return the *k*-th highest score, 0 where there are fewer."""
-    return heapq.nlargest(k, scores.values())[-1] if len(scores) >= k else 0.0
-
-
-def _reaching(least: float, scores: dict[int, float]) -> dict[int, float]:
-    return {doc: score for doc, score in scores.items() if score >= least}
-
-
-def _common(docs: Sequence[int], wanted: Collection[int]) -> Iterable[int]:
-    """Return those of *wanted* that stand in *docs*, which is ascending."""
-    if len(wanted) * 8 > len(docs):
-        return wanted & set(docs)
-    return [doc for doc in wanted if _is_in(docs, doc)]
-
-
-def _is_in(docs: Sequence[int], doc: int) -> bool:
-    at = bisect_left(docs, doc)
-    return at < len(docs) and docs[at] == doc
-
-
-def _threes(word: str) -> set[str]:
-    return {word[at:at + 3] for at in range(len(word) - 2)}
+def _trigrams(word: str) -> set[str]:
+    return {word[start:start + 3] for start in range(len(word) - 2)}
 
 
 def _dice(one: set[str], two: set[str]) -> float:
     return 2 * len(one & two) / (len(one) + len(two)) if one and two else 0.0
 
 
-def _may_slip(term: str) -> bool:
+def _may_be_misspelled(term: str) -> bool:
     return 5 <= len(term) <= 25 and term.isascii() and term.isalpha()
 
 
-def _slips(word: str) -> Iterator[str]:
-    """Every spelling one slip away: a letter left out, added, changed, or two swapped."""
+def _edits(word: str) -> Iterator[str]:
+    """Yield every spelling one edit away: a letter left out, added, changed, or two swapped."""
     letters = "abcdefghijklmnopqrstuvwxyz"
     for at in range(1, len(word) + 1):
         head, tail = word[:at], word[at:]
@@ -5342,11 +5408,14 @@ class LocalHashVectorizer:
     occurs, so all weights of a vector are equal.
     """
 
-    name, dimension, remote, threshold = "local", 2_048, False, 0.30
+    name = "local"
+    dimension = 2_048
+    remote = False
+    threshold = 0.30
     CACHED_GRAMS = 200_000
 
     def __init__(self) -> None:
-        self._dims: dict[str, int] = {}
+        self._dimension_of: dict[str, int] = {}    # gram -> dimension, for it takes a hash
 
     def embed(self, texts: Iterable[str]) -> list[dict[int, float]]:
         """Return one sparse vector {dimension: weight} a text, of length 1, or {} for no word."""
@@ -5354,36 +5423,34 @@ class LocalHashVectorizer:
 
     def embed_query(self, text: str) -> dict[int, float]:
         """Return the vector of *text*; queries and documents are read alike."""
-        known, grams = self._dims, _grams(normalise(text))
-        dims = {*map(known.get, grams)}
-        if None in dims:
-            dims.update(map(self._learn, [gram for gram in grams if gram not in known]))
-            dims.remove(None)
-        return dict.fromkeys(sorted(dims), len(dims) ** -0.5) if dims else {}
+        known = self._dimension_of
+        dimensions = {known[gram] if gram in known else self._hash(gram)
+                      for gram in _grams(normalise(text))}
+        if not dimensions:
+            return {}
+        return dict.fromkeys(sorted(dimensions), len(dimensions) ** -0.5)
 
-    def _learn(self, gram: str) -> int:
-        if len(self._dims) >= self.CACHED_GRAMS:
-            self._dims.clear()
+    def _hash(self, gram: str) -> int:
+        """Return the dimension of a gram, and remember it."""
+        if len(self._dimension_of) >= self.CACHED_GRAMS:
+            self._dimension_of.clear()
         digest = hashlib.md5(gram.encode("utf8", "replace"), usedforsecurity=False).digest()
-        self._dims[gram] = dim = int.from_bytes(digest[:4], "big") % self.dimension
-        return dim
+        dimension = int.from_bytes(digest[:4], "big") % self.dimension
+        self._dimension_of[gram] = dimension
+        return dimension
 
 
 def _grams(text: str) -> list[str]:
+    """Return the grams of a normalised text, repeats included."""
     grams: list[str] = []
     for run in _compiled(f"[{_CJK}]+|[^\\W{_CJK}]+").findall(text):
-        if run[0] > "\u2e7f":
+        if run[0] > "\u2e7f":                      # CJK: its characters and their pairs
             grams += run
-            grams += map(add, run, run[1:])
+            grams += map(operator.add, run, run[1:])
         else:
-            grams += _grams_of(run) if len(run) < 40 else _grams_of.__wrapped__(run)
+            word = f"<{run}>"
+            grams += [word[start:start + 3] for start in range(len(word) - 2)]
     return grams
-
-
-@functools.lru_cache(maxsize=8_192)
-def _grams_of(word: str) -> list[str]:
-    word = f"<{word}>"
-    return [word[i:i + 3] for i in range(len(word) - 2)]
 
 
 _PAUSES = (0.5, 2.0)            # seconds before the second and the third try
@@ -5398,7 +5465,7 @@ class _TooLarge(RemoteError):
 
 
 class _Client:
-    """One JSON service: sends with bounded patience, believes nothing it has not checked.
+    """One JSON service: sends with bounded retries, believes nothing it has not checked.
 
     408, 429 and 5xx are tried again, at most twice, after Retry-After or a short pause. Redirects
     are not followed: the key belongs to one host.
@@ -5472,10 +5539,10 @@ class _Client:
         if 300 <= status < 400:
             place = _host(headers.get("Location", "")) or self._host
             return f"{who} redirects to {place}; set the url to the final address"
-        said = _message(body)
-        if _repeats(said, [self._key, *texts]):
-            said = "its message repeats what was sent and is left out"
-        parts = f"{who} answered HTTP {status}", redact(said)[0], _HINTS.get(status)
+        message = _message(body)
+        if _repeats(message, [self._key, *texts]):
+            message = "its message repeats what was sent and is left out"
+        parts = f"{who} answered HTTP {status}", redact(message)[0], _HINTS.get(status)
         return ": ".join(part for part in parts if part)
 
 
@@ -5493,7 +5560,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _retry_after(value: str | None) -> float:
-    """Seconds that a Retry-After header asks for; 0.0 where it is missing or unreadable."""
+    """Return the seconds that a Retry-After header asks for; 0 where it cannot be read."""
     try:
         seconds = float(value or 0)
     except ValueError:
@@ -5506,22 +5573,22 @@ def _retry_after(value: str | None) -> float:
 
 
 def _message(body: bytes) -> str:
-    """What an error body says, at most 200 characters: object, bare JSON string, or nothing."""
+    """Return the message in the JSON of an error, at most 200 characters; "" without one."""
     try:
-        said = json.loads(body)
+        message = json.loads(body)
     except (ValueError, RecursionError):
         return ""                                   # HTML or plain text: the status must do
     for _ in range(3):                              # {"error": {"message": …}}, {"detail": [{…}]}
-        if isinstance(said, list) and said:
-            said = said[0]
-        if isinstance(said, dict):
+        if isinstance(message, list) and message:
+            message = message[0]
+        if isinstance(message, dict):
             keys = ("error", "message", "detail", "msg", "code")
-            said = next((said[k] for k in keys if said.get(k)), "")
-    return " ".join(str(said).split())[:200] if isinstance(said, (str, int)) else ""
+            message = next((message[key] for key in keys if message.get(key)), "")
+    return " ".join(str(message).split())[:200] if isinstance(message, (str, int)) else ""
 
 
 def _repeats(message: str, sent: Iterable[str], run: int = 12) -> bool:
-    """Whether *message* shares *run* characters with something that was sent (or all of it)."""
+    """Tell whether *message* shares *run* characters with something that was sent, or all."""
     message = message.casefold()
     for text in sent:
         for form in {text.strip().casefold(), json.dumps(text.strip())[1:-1].casefold()}:
@@ -5533,7 +5600,7 @@ def _repeats(message: str, sent: Iterable[str], run: int = 12) -> bool:
 
 
 def _aligned(rows: Any, field: str, count: int, who: str) -> list[Any]:
-    """The *field* of each row, by the row's index; each index 0 … count-1 must come once."""
+    """Return the *field* of each row, by the row's index; each from 0 to count - 1 comes once."""
     rows = rows if isinstance(rows, list) else []
     if len(rows) != count:
         raise RemoteError(f"{who} answered {len(rows)} results for {count} texts")
@@ -5547,7 +5614,7 @@ def _aligned(rows: Any, field: str, count: int, who: str) -> list[Any]:
 class Vectorizer(Protocol):
     """Turns texts into vectors whose cosine says how near they are in meaning."""
 
-    name: str                   # the backend; with model and dimension it marks the cache
+    name: str                   # the backend; vectors of another name or model are not compared
     model: str
     dimension: int | None       # None until the first answer
     threshold: float            # a smaller cosine is no hit
@@ -5738,28 +5805,46 @@ class VectorCache:
     """Dense vectors by memory id, all of one backend, model and dimension; never mixed.
 
     A long text has several, one a piece: its cosine is that of the nearest. File, version 1:
-    {"backend", "model", "dimension", "marks": {id: crc32 of the text}, "vectors": {id: base64
-    of little-endian float32, or a plain list of numbers}}. Beside it may stand a `block` of
-    older ones, which is mapped and not parsed: [backend, model, dimension, [[id, mark, pieces],
-    …]] as JSON, and all their numbers in that order. *notice* says why a loaded file was put
-    aside as foreign, *dropped* counts its unusable entries; `missing` names what has to be
-    embedded again.
+
+        {"backend", "model", "dimension",
+         "checksums": {id: crc32 of the text, 0 where unknown},
+         "vectors": {id: base64 of little-endian float32, or a plain list of numbers}}
+
+    Beside it may stand a block of older ones (`dump_block`), which is mapped and not parsed.
+    *notice* says why a loaded file was put aside as foreign, *dropped* counts its unusable
+    entries; `missing` names what has to be embedded again.
     """
 
     NUMPY_FROM = 2000           # up to this many, importing numpy costs more than it saves
 
     def __init__(self, backend: str, model: str, dimension: int | None = None) -> None:
-        self.backend, self.model, self.dimension = backend, model, dimension
+        self.backend = backend
+        self.model = model
+        self.dimension = dimension
         self._clear()
 
     def _clear(self) -> None:
         self.notice: str | None = None
         self.dropped = 0
-        self._vectors: dict[str, array[float]] = {}
-        self._marks: dict[str, int] = {}
-        self._block, self._places = memoryview(b""), {}     # id -> (first row, pieces)
-        self.faded = False                         # the block holds what is no longer wanted
-        self._rough: tuple | None = None
+        self.is_block_outdated = False             # it holds what is no longer wanted
+        self._checksums: dict[str, int] = {}
+        self._vectors: dict[str, array[float]] = {}        # those outside of the block
+        self._block = memoryview(b"")              # the numbers of the block
+        self._places: dict[str, tuple[int, int]] = {}      # id -> first row in it, pieces
+        self._matrices: _Matrices | None = None    # all vectors for numpy, until one changes
+
+    @property
+    def kind(self) -> VectorKind:
+        """Whose vectors these are."""
+        return VectorKind(self.backend, self.model, self.dimension)
+
+    def fits(self, kind: Vectorizer | VectorKind) -> bool:
+        """Tell whether the vectors are of this backend, model and dimension (None: any)."""
+        if (self.backend, self.model) != (kind.name, kind.model):
+            return False
+        return kind.dimension in (None, self.dimension) or self.dimension is None
+
+    # -- file ---------------------------------------------------------------
 
     def load(self, data: bytes, block: bytes | None = None) -> None:
         """Replace the content by a file's. DamagedData when it is no such file at all."""
@@ -5775,157 +5860,191 @@ class VectorCache:
             self.notice = (f"cached vectors of {found[0]}/{found[1]}/{found[2]} are not compared "
                            f"with {self.backend}/{self.model}/{size}; they are made again")
             return
-        self.dimension, marks = size, saved.get("marks")
-        self._attach(block)
+        self.dimension = size
+        if block is not None:
+            self._attach(block)
+        checksums = saved.get("checksums")
+        if not isinstance(checksums, dict):
+            checksums = {}
         for name, value in entries:
-            self.dropped += not self.put(name, _unpacked(value, size), mark=(
-                marks.get(name, 0) if isinstance(marks, dict) else 0))
+            is_usable = self.put(name, _unpacked(value, size), checksum=checksums.get(name, 0))
+            self.dropped += not is_usable
 
-    def _attach(self, block: bytes | None) -> None:
-        if block is None:
+    def _attach(self, block: bytes) -> None:
+        """Use the vectors of a block where they lie, unless they are of another kind."""
+        (backend, model, dimension, rows), numbers = read_block(block)
+        size = sum(pieces for _, _, pieces in rows) * 4 * dimension
+        if (backend, model, dimension) != (self.backend, self.model, self.dimension) or (
+                size != len(numbers)):
+            self.is_block_outdated = True
             return
-        head, numbers = read_block(block)
-        if head[:3] != [self.backend, self.model, self.dimension] or (
-                sum(count for _, _, count in head[3]) * 4 * head[2] != len(numbers)):
-            self.faded = True
-            return
-        row, self._block = 0, numbers
-        for name, mark, count in head[3]:
-            self._places[name], self._marks[name] = (row, count), mark
-            row += count
+        self._block = numbers
+        first = 0
+        for name, checksum, pieces in rows:
+            self._places[name] = first, pieces
+            self._checksums[name] = checksum
+            first += pieces
 
     def dump(self) -> bytes:
-        """Return the file's bytes, without the block: about 5.5 KB at 1,024 dimensions."""
+        """Return the file's bytes, without the block: about 5.5 KB a vector of 1,024 numbers."""
         packed = {name: base64.b64encode(little_endian_bytes(vector)).decode()
                   for name, vector in self._vectors.items()}
+        checksums = {name: self._checksums[name] for name in packed}
         return json.dumps({"backend": self.backend, "model": self.model,
-                           "dimension": self.dimension, "marks": {
-                               name: self._marks[name] for name in packed},
+                           "dimension": self.dimension, "checksums": checksums,
                            "vectors": packed}).encode()
 
     def dump_block(self) -> bytes:
-        """Return a block of all vectors."""
-        names = [*self._places, *self._vectors]
-        rows = [little_endian_bytes(self.get(name)) for name in names]
-        head = [self.backend, self.model, self.dimension, [
-            [name, self._marks[name], len(row) // (4 * self.dimension)]
-            for name, row in zip(names, rows)]]
-        text = to_json(head)
-        return pack_sections(BLOCK_KIND, text, b"".join(rows))
+        """Return a block of all vectors: a file of two sections (`pack_sections`).
 
-    def put(self, name: str, vector: Any, *, mark: int = 0) -> bool:
+        The first is JSON, [backend, model, dimension, [[id, checksum, pieces], …]]; the second
+        holds the vectors of all pieces in that order, as little-endian float32.
+        """
+        names = [*self._places, *self._vectors]
+        vectors = [little_endian_bytes(self.get(name)) for name in names]
+        rows = [[name, self._checksums[name], len(vector) // (4 * self.dimension)]
+                for name, vector in zip(names, vectors)]
+        head = to_json([self.backend, self.model, self.dimension, rows])
+        return pack_sections(BLOCK_KIND, head, b"".join(vectors))
+
+    def bytes_outside_block(self) -> int:
+        """Return the size of the vectors that are not in the block."""
+        return sum(4 * len(vector) for vector in self._vectors.values())
+
+    # -- one vector ---------------------------------------------------------
+
+    def put(self, name: str, vector: Any, *, checksum: int = 0) -> bool:
         """Keep *vector*, or a list of them; False when unusable, and then *name* has none."""
         units = unit_pieces(vector, self.dimension)
         self.drop(name)
         if not units:
             return False
         self.dimension = len(units[0])
-        self._vectors[name], self._marks[name] = functools.reduce(add, units), mark
+        self._vectors[name] = functools.reduce(operator.add, units)
+        self._checksums[name] = checksum
         return True
 
     def get(self, name: str) -> array[float] | None:
         """Return the vector at length 1, its pieces one after the other; None: there is none."""
         if name not in self._places:
             return self._vectors.get(name)
-        row, count = self._places[name]
+        first, pieces = self._places[name]
+        row_size = 4 * self.dimension
         found = array("f")
-        found.frombytes(self._block[4 * row * self.dimension:][:4 * count * self.dimension])
+        found.frombytes(self._block[first * row_size:(first + pieces) * row_size])
         if sys.byteorder == "big":
             found.byteswap()
         return found
 
+    def pieces(self, name: str) -> list[array[float]]:
+        """Return the vectors of a text, one a piece."""
+        vector, size = self.get(name), self.dimension
+        return [vector[at:at + size] for at in range(0, len(vector), size)]
+
     def drop(self, name: str) -> None:
         """Forget one vector; one that is not there is no error."""
-        self._rough = None
+        self._matrices = None
         self._vectors.pop(name, None)
-        self._marks.pop(name, None)
-        self.faded |= self._places.pop(name, None) is not None
+        self._checksums.pop(name, None)
+        if self._places.pop(name, None) is not None:
+            self.is_block_outdated = True
 
-    def marks(self) -> Mapping[str, int]:
-        """Return {id: mark} of all there are; 0 where none is known."""
-        return self._marks
+    def checksums(self) -> Mapping[str, int]:
+        """Return {id: checksum} of all there are; 0 where none is known."""
+        return self._checksums
 
-    def loose_bytes(self) -> int:
-        """Return the size of what is not in the block."""
-        return sum(4 * len(vector) for vector in self._vectors.values())
-
-    def take(self, other: VectorCache, names: Iterable[str]) -> None:
+    def copy_from(self, other: VectorCache, names: Iterable[str]) -> None:
         """Copy those of *names* that *other* has."""
         for name in names:
             if other.get(name) is not None:
-                self.put(name, other.pieces(name), mark=other._marks[name])
-
-    def pieces(self, name: str) -> list[array[float]]:
-        """Return the vectors of a text, one a piece."""
-        rows, size = self.get(name), self.dimension
-        return [rows[i:i + size] for i in range(0, len(rows), size)]
+                self.put(name, other.pieces(name), checksum=other.checksums()[name])
 
     def missing(self, names: Iterable[str]) -> list[str]:
         """Return those of *names* without a vector, in their order."""
-        return [name for name in names if name not in self._marks]
+        return [name for name in names if name not in self._checksums]
+
+    # -- search -------------------------------------------------------------
 
     def search(self, vector: Any, *, threshold: float, limit: int,
                accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
         """Return at most *limit* (id, cosine >= threshold), best first; ties go to the later put.
 
-        Exact, with and without numpy. A query that is no usable vector raises UsageError.
+        Exact, with and without numpy: numpy only finds the candidates. A query that is no usable
+        vector raises UsageError.
         """
         query = unit_vector(vector, self.dimension)
         if query is None:
             raise UsageError(f"the query's vector is zero or not {self.dimension} finite numbers")
         if limit < 1:
             return []
-        few = 100 if sys.modules.get("numpy") else self.NUMPY_FROM
-        names = self._near(query, threshold, limit, accept) if len(self._marks) > max(
-            few, limit) else None
-        if names is None:
-            names = [n for n in (*self._places, *self._vectors) if accept is None or accept(n)]
-        flat, size = query.tolist(), len(query)
+        names = self._candidates(query, threshold, limit, accept)
+        numbers = query.tolist()
         scored = []
         for place, name in enumerate(names):
-            rows = self.get(name)
-            best = max(_dense_dot(flat, rows[i:i + size]) for i in range(0, len(rows), size))
-            scored.append((min(1.0, best), place, name))
-        best = heapq.nlargest(limit, (row for row in scored if row[0] >= threshold))
-        return [(name, score) for score, _, name in best]
+            nearest = max(_dense_dot(numbers, piece) for piece in self.pieces(name))
+            if nearest >= threshold:
+                scored.append((min(1.0, nearest), place, name))
+        return [(name, score) for score, _, name in heapq.nlargest(limit, scored)]
 
-    def _near(self, query: array[float], threshold: float, limit: int,
-              accept: Callable[[str], bool] | None) -> list[str] | None:
-        """Return, as stored, all that rough scores do not rule out; None without numpy."""
-        try:
-            import numpy
-        except ImportError:
-            return None
-        if self._rough is None:
-            self._rough = self._matrices(numpy)
-        names, *parts = self._rough
-        wanted = numpy.asarray(query)              # einsum: `@` starts threads that wait for each
-        rough = numpy.concatenate([numpy.einsum("ij,j->i", part, wanted) for part in parts])
-        found: dict[str, int] = {}
-        floor = threshold
-        rows = numpy.flatnonzero(rough >= threshold - 1e-4)
-        for row in rows[numpy.argsort(-rough[rows], kind="stable")].tolist():
-            name = names[row]
-            if rough[row] < floor - 1e-4:
-                break
-            if name is None or name in found or accept is not None and not accept(name):
-                continue
-            found[name] = row                      # rows stand in the order of the puts
-            if len(found) == limit:
-                floor = max(threshold, float(rough[row]))
-        return sorted(found, key=found.get)
+    def _candidates(self, query: array[float], threshold: float, limit: int,
+                    accept: Callable[[str], bool] | None) -> list[str]:
+        """Return the ids, in the order of the puts, that may be among the best."""
+        is_imported = sys.modules.get("numpy") is not None
+        few = max(limit, 100 if is_imported else self.NUMPY_FROM)
+        if len(self._checksums) > few:
+            with contextlib.suppress(ImportError):
+                if self._matrices is None:
+                    self._matrices = self._make_matrices()
+                return self._matrices.nearest(query, threshold, limit, accept)
+        return [name for name in (*self._places, *self._vectors)
+                if accept is None or accept(name)]
 
-    def _matrices(self, numpy: Any) -> tuple:
-        """Return the id of each row (None: dropped), the block's rows, the others' rows."""
+    def _make_matrices(self) -> _Matrices:
+        import numpy
         size = self.dimension
         block = numpy.frombuffer(self._block, "<f4").reshape(-1, size)
         names: list[str | None] = [None] * len(block)
-        for name, (row, count) in self._places.items():
-            names[row:row + count] = [name] * count
-        loose = numpy.frombuffer(b"".join(self._vectors.values()), numpy.float32)
+        for name, (first, pieces) in self._places.items():
+            names[first:first + pieces] = [name] * pieces
         for name, vector in self._vectors.items():
             names += [name] * (len(vector) // size)
-        return names, block, loose.reshape(-1, size)
+        others = numpy.frombuffer(b"".join(self._vectors.values()), numpy.float32)
+        return _Matrices(names, block, others.reshape(-1, size))
+
+
+class _Matrices:
+    """All vectors of a cache as matrices of numpy, one row a piece, in the order of the puts.
+
+    *names* holds the id of each row, None of a row in the block that was dropped.
+    """
+    ERROR = 1e-4                # covers what a cosine of numpy may differ from the exact one
+
+    def __init__(self, names: list[str | None], *matrices: Any) -> None:
+        self._names = names
+        self._matrices = matrices
+
+    def nearest(self, query: array[float], threshold: float, limit: int,
+                accept: Callable[[str], bool] | None) -> list[str]:
+        """Return the ids, in the order of the puts, that rough cosines do not rule out."""
+        import numpy
+        wanted = numpy.asarray(query)
+        # einsum, because `@` starts threads that wait for each other.
+        cosines = numpy.concatenate([numpy.einsum("ij,j->i", matrix, wanted)
+                                     for matrix in self._matrices])
+        rows = numpy.flatnonzero(cosines >= threshold - self.ERROR)
+        best_first = rows[numpy.argsort(-cosines[rows], kind="stable")].tolist()
+        row_of: dict[str, int] = {}
+        least = threshold
+        for row in best_first:
+            if cosines[row] < least - self.ERROR:
+                break
+            name = self._names[row]
+            if name is None or name in row_of or accept is not None and not accept(name):
+                continue
+            row_of[name] = row
+            if len(row_of) == limit:
+                least = max(threshold, float(cosines[row]))
+        return sorted(row_of, key=row_of.__getitem__)
 
 
 BLOCK_KIND = "block of vectors 1"
@@ -5937,10 +6056,16 @@ def read_block(data: bytes) -> tuple[list, memoryview]:
     return json.loads(bytes(head)), numbers
 
 
+def ids_of_block(block: bytes) -> list[str]:
+    """Return the ids of the vectors in a block."""
+    (_, _, _, rows), _ = read_block(block)
+    return [memory_id for memory_id, _, _ in rows]
+
+
 def without_vectors(block: bytes, ids: set[str]) -> bytes:
     """Return a block without the vectors of *ids*."""
-    head, numbers = read_block(block)
-    cache = VectorCache(*head[:3])
+    (backend, model, dimension, _), _ = read_block(block)
+    cache = VectorCache(backend, model, dimension)
     cache.load(cache.dump(), block)
     for name in ids:
         cache.drop(name)
@@ -5959,8 +6084,8 @@ def unit_pieces(vector: Any, dimension: int | None) -> list[array[float]]:
     """Return a vector, or each of a list of them, by `unit_vector`; [] when one is unusable."""
     pieces = vector if _is_nested(vector) else [vector]
     units = [unit_vector(piece, dimension) for piece in pieces]
-    fits = None not in units and len({len(unit) for unit in units}) == 1
-    return units if fits else []
+    are_alike = None not in units and len({len(unit) for unit in units}) == 1
+    return units if are_alike else []
 
 
 def _is_nested(vector: Any) -> bool:
@@ -5972,7 +6097,7 @@ def _is_nested(vector: Any) -> bool:
 
 
 def _unpacked(value: Any, size: int) -> Any:
-    """An entry of the file as vectors of that size; anything unreadable as None."""
+    """Return an entry of the file as vectors of that size; None where it cannot be read."""
     if not isinstance(value, str):
         return value
     try:
@@ -5981,7 +6106,7 @@ def _unpacked(value: Any, size: int) -> Any:
         return None
     if sys.byteorder == "big":
         vector.byteswap()
-    return [vector[i:i + size] for i in range(0, len(vector), size)]
+    return [vector[at:at + size] for at in range(0, len(vector), size)]
 
 
 def _dense_dot(a: Sequence[float], b: Sequence[float]) -> float:
@@ -6003,9 +6128,12 @@ class CircuitBreaker:
 
     def __init__(self, path: Path, *, write: Callable[[Path, bytes], None],
                  cooldown: float = 300.0, clock: Callable[[], float] = time.time) -> None:
-        self._path, self._write, self._cooldown, self._clock = Path(path), write, cooldown, clock
+        self._path = Path(path)
+        self._write = write
+        self._cooldown = cooldown
+        self._clock = clock
         self._unwritten: dict[str, Any] | None = None   # the state where the disk takes none
-        self._probed = ""
+        self._last_claim = ""                      # name of the file of our last probe
 
     def run(self, backend: str, action: Callable[[], Any]) -> Any:
         """Return *action*()'s result. While open raise RemoteError at once, without calling it.
@@ -6014,15 +6142,15 @@ class CircuitBreaker:
         only if this call was its probe: a late answer from before the failure proves nothing.
         """
         state = self.state()
-        held = state is not None and state["backend"] in (backend, None)
-        if held and not self._takes_probe(state):
+        is_open = state is not None and state["backend"] in (backend, None)
+        if is_open and not self._claims_probe(state):
             raise RemoteError(f"{backend} rests after a failure: {state['reason']}")
         try:
             result = action()
         except RemoteError as error:
             self._open(backend, str(error))
             raise
-        if held and self.state() in (state, None):      # else somebody's newer failure stands
+        if is_open and self.state() in (state, None):   # else somebody's newer failure stands
             self.reset()
         return result
 
@@ -6057,13 +6185,16 @@ class CircuitBreaker:
         except OSError:                             # keep it for this process at least
             self._unwritten = {**state, "failed_at": failed.timestamp()}
 
-    def _takes_probe(self, state: dict[str, Any]) -> bool:
-        """Claim this period's only probe. The claim is a file that can be created once."""
+    def _claims_probe(self, state: dict[str, Any]) -> bool:
+        """Tell whether this caller gets the only probe of a cool-down period.
+
+        The first to create a file named after the failure and the period gets it.
+        """
         period = math.floor((self._clock() - state["failed_at"]) / self._cooldown)
         if period == 0:
             return False
         claim = self._path.with_name(f"{self._path.name}.probe-{state['failed_at']:.6f}-{period}")
-        if claim.name == self._probed:
+        if claim.name == self._last_claim:
             return False
         old = self._claims()
         try:
@@ -6072,7 +6203,7 @@ class CircuitBreaker:
             return False
         except OSError:                             # read-only: one probe a process, not a machine
             pass
-        self._probed = claim.name
+        self._last_claim = claim.name
         for path in old:
             with contextlib.suppress(OSError):
                 path.unlink()
@@ -6102,10 +6233,10 @@ def rrf_merge(rankings: Sequence[Sequence[str]], k: int = 60) -> list[tuple[str,
 
 def minmax_merge(retrievers: Iterable[tuple[Sequence[tuple[str, float]], float]]
                  ) -> list[tuple[str, float]]:
-    """Fuse arms of (id, score) into (id, score), best first; each arm comes with its weight.
+    """Fuse rankings of (id, score) into one, best first; each comes with its weight.
 
-    score = sum of weight x score / the arm's best; an arm without scores counts 1 / rank. Ties
-    go to the id seen first.
+    score = sum of weight x score / the best of its ranking; one without scores counts 1 / rank.
+    Ties go to the id seen first.
     """
     sums: dict[str, float] = {}
     for retriever, weight in retrievers:
@@ -6126,7 +6257,7 @@ def rank_in_context(index: BM25Index, query: str, found: Sequence[tuple[str, flo
 
     A note gets *neighbours* x (1, 2/3, 1/3) of the scores one, two and three places away in its
     source, and may be found by them alone. One said by somebody whom the query names counts
-    1 + *speaker* times. Then each gets its source's part, the best source being worth *share* x
+    1 + *speaker* times. Then each gets its source's score, the best source being worth *share* x
     the best score. *sources* maps keys to their sources; a key without one stands alone.
     *scale* is what a keyword score counts where the scores of *found* are of another unit, such
     as those of a fusion. Where no note has a source, only *speaker* counts.
@@ -6138,38 +6269,32 @@ def rank_in_context(index: BM25Index, query: str, found: Sequence[tuple[str, flo
     scores = {docs[key]: score for key, score in found if key in docs}
     if not scores:
         return list(found)
-    keys, source_of = _around(postings, scores, sources)
-    parts: dict[int, list[float]] = {}
+    keys, source_of = _neighbourhood(postings, scores, sources)
+    term_scores: dict[int, list[float]] = {}
     if any(source is not None for source in source_of.values()):
-        parts = index.parts(index.query_terms(query), source_of)
-        for doc, row in parts.items():
+        term_scores = index.term_scores(index.query_terms(query), source_of)
+        for doc, row in term_scores.items():
             scores.setdefault(doc, sum(row) * scale)
     else:
         neighbours = share = 0.0
-    speaking = index.documents_with(speaker_labels(tokenize_terms(query)), scores)
-    total: dict[int, float] = {}
-    for doc, score in scores.items():
-        for away in range(1, NEIGHBOURS + 1):
-            weight = neighbours * (NEIGHBOURS + 1 - away) / NEIGHBOURS
-            for other in (doc - away, doc + away):
-                if _is_same_source(source_of, doc, other):
-                    score += weight * scores[other]
-        total[doc] = score * (1 + speaker) if doc in speaking else score
-    groups: dict[object, list[list[float]]] = {}
-    for doc in total:
-        groups.setdefault(_group(source_of, doc), []).append(parts.get(doc, [0.0]))
-    together = {group: _brought_together(rows) for group, rows in groups.items()}
-    most = max(together.values())
-    unit = share * max(total.values()) / most if most else 0.0
-    ranked = [(score + unit * together[_group(source_of, doc)], doc)
-              for doc, score in total.items()]
+    total = {doc: score + neighbours * _score_of_neighbours(doc, scores, source_of)
+             for doc, score in scores.items()}
+    for doc in index.documents_with(speaker_labels(tokenize_terms(query)), scores):
+        total[doc] *= 1 + speaker
+    if share:
+        from_source = _source_scores(term_scores, source_of, total)
+        most = max(from_source.values())
+        unit = share * max(total.values()) / most if most else 0.0
+        for doc in total:
+            total[doc] += unit * from_source[doc]
+    ranked = sorted(((score, doc) for doc, score in total.items()), reverse=True)
     rest = [row for row in found if row[1] <= 0 and docs.get(row[0]) not in total]
-    return [(keys[doc], score) for score, doc in sorted(ranked, reverse=True)] + rest
+    return [(keys[doc], score) for score, doc in ranked] + rest
 
 
-def _around(postings: Postings, docs: Iterable[int],
-            sources: Callable[[Iterable[str]], Mapping[str, object]]
-            ) -> tuple[dict[int, str], dict[int, object]]:
+def _neighbourhood(postings: Postings, docs: Iterable[int],
+                   sources: Callable[[Iterable[str]], Mapping[str, object]]
+                   ) -> tuple[dict[int, str], dict[int, object]]:
     """Return the keys of some documents and their neighbours, and the sources of those that count.
 
     A neighbour counts where it is of the same source.
@@ -6180,31 +6305,49 @@ def _around(postings: Postings, docs: Iterable[int],
     source_of: dict[int, object] = {doc: known.get(keys[doc]) for doc in docs if doc in keys}
     for doc in list(source_of):
         source = source_of[doc]
+        if source is None:
+            continue
         for other in range(doc - NEIGHBOURS, doc + NEIGHBOURS + 1):
-            if source is not None and other in keys and known.get(keys[other]) == source:
+            if other in keys and known.get(keys[other]) == source:
                 source_of[other] = source
     return keys, source_of
 
 
-def _is_same_source(source_of: Mapping[int, object], one: int, two: int) -> bool:
-    source = source_of.get(one)
-    return source is not None and source_of.get(two) == source
-
-
-def _group(source_of: Mapping[int, object], doc: int) -> object:
-    """Return a note's source; a note without one is a group of its own."""
-    source = source_of[doc]
-    return doc if source is None else ("source", source)
-
-
-def _brought_together(rows: Sequence[Sequence[float]]) -> float:
-    """Return what a source has of a query: of each term the largest part, half of the second,
-    a quarter of the third."""
+def _score_of_neighbours(doc: int, scores: Mapping[int, float],
+                         source_of: Mapping[int, object]) -> float:
+    """Return the scores of the notes around a document in its source, the farther the less."""
+    source = source_of.get(doc)
+    if source is None:
+        return 0.0
     total = 0.0
-    for parts in zip(*rows):
-        first, second, third = (*sorted(parts, reverse=True), 0.0, 0.0)[:3]
-        total += first + second / 2 + third / 4
+    for away in range(1, NEIGHBOURS + 1):
+        weight = (NEIGHBOURS + 1 - away) / NEIGHBOURS
+        for other in (doc - away, doc + away):
+            if source_of.get(other) == source:
+                total += weight * scores[other]
     return total
+
+
+def _source_scores(term_scores: Mapping[int, Sequence[float]],
+                   source_of: Mapping[int, object], docs: Iterable[int]) -> dict[int, float]:
+    """Return for each document what its source as a whole has of the query.
+
+    Of each term that is the largest score, half of the second and a quarter of the third among
+    its notes. A note without a source is one of its own.
+    """
+    docs_of: dict[object, list[int]] = {}
+    for doc in docs:
+        source = source_of[doc]
+        group = doc if source is None else ("source", source)
+        docs_of.setdefault(group, []).append(doc)
+    found = {}
+    for group in docs_of.values():
+        total = 0.0
+        for scores in zip(*(term_scores[doc] for doc in group)):
+            first, second, third = (*sorted(scores, reverse=True), 0.0, 0.0)[:3]
+            total += first + second / 2 + third / 4
+        found.update(dict.fromkeys(group, total))
+    return found
 
 
 CANDIDATES = 20             # newest notes of each kind that are looked at
@@ -6219,12 +6362,16 @@ def conflict_candidates(index: BM25Index, text: str, most: int = 60, *,
     """
     found: dict[str, None] = {}
     for labels, words, chain in conflict_queries(text):
-        known = [*index.postings.lists(labels), *whole_chains(index, chain)]
-        if labels and not known:
+        known_labels = [*index.postings.lists(labels), *whole_chains(index, chain)]
+        if labels and not known_labels:
             continue
         terms = [term for word in words for term in index.tokenize(word)]
-        for wanted in [[label, *terms] for label in known] or _in_compounds(index, terms):
-            found.update(dict.fromkeys(index.with_all(wanted, of_each)))
+        if known_labels:
+            term_lists = [[label, *terms] for label in known_labels]
+        else:
+            term_lists = _in_compounds(index, terms)
+        for term_list in term_lists:
+            found.update(dict.fromkeys(index.with_all(term_list, of_each)))
     return list(found)[:most]
 
 
@@ -6290,12 +6437,14 @@ SPELLING_DEPTH = 200
 
 def estimate_confidence(score: float, ideal: float, best: float, *, beside: bool = False,
                         speaker_boost: float = 0.0) -> float:
-    """How likely a hit answers the query, 0 to 1, from its keyword score.
+    """Estimate how likely a hit answers the query, 0 to 1, from its keyword score.
 
-    score    of the hit                        best    of the best hit
-    ideal    of a note that held every word    beside  others of its source were found, which
-             (`BM25Index.ideal_score`)                 raises the score
-    speaker_boost  -1 to 1: by how much the one that the query names leads over others, or trails
+    score          keyword score of the hit
+    ideal          of a note that held every word (`BM25Index.ideal_score`)
+    best           of the best hit
+    beside         others of its source were found, too, which raises the score
+    speaker_boost  -1 to 1: by how much the speaker that the query names leads others, or trails
+
     p = 1 / (1 + exp(-x)), x = 0.4 + 1.6 ln(score / ideal) + 2.5 ln(score / best)
                                + 1.2 speaker_boost - 2.4 beside
     Fitted to LoCoMo, LongMemEval, MemoryBank, CMRC and XQuAD, each counted once, with questions
@@ -6378,12 +6527,10 @@ def extract_entities(text: str) -> list[tuple[str, str]]:
 
 
 class GraphStore:
-    """Which memories speak of which entity.
+    """The entities that memories mention; never used for ranking.
 
-    graph.json is {"entities": {name: {type, memory_ids}}}.
-
-    Never used for ranking. Kept up to date by `add` and `remove`; an entity without memories
-    goes.
+    File: {"entities": {name: {"type": "name" or "version", "memory_ids": [id, …]}}}. An entity
+    that no memory mentions any more is removed.
     """
 
     def __init__(self) -> None:
@@ -6467,65 +6614,143 @@ class GraphStore:
 # A recall appends its access counts to the journal without fsync and rewrites nothing: index.json
 # and the mirror follow with the next compaction, or when the memory itself is written.
 
-class Store(Protocol):
-    """Where memories live: records in transactions, and the search over them.
+class RecordSearch(Protocol):
+    """What can be asked of the memories of a store.
 
-    Everything is known by memory id. `put`, `remove` and `touch` only work inside
-    `transaction()`, which is all or nothing and may be entered again from inside. Iteration
-    goes from the oldest to the newest as stored. Searches return (id, score), best first;
-    `tagged` returns the ids that have all the tags, the newest by created_at first.
+    Rankings are (id, score), best first. *accept* says which ids may be found.
+    """
+
+    def words(self, query: str, k: int, *, accept: Callable[[str], bool] | None = None,
+              rarest: int | None = None) -> list[tuple[str, float]]:
+        """Rank by BM25; hot memories count hot_boost times. *rarest* as in BM25Index.search."""
+
+    def in_context(self, query: str, found: Sequence[tuple[str, float]], *, scale: float = 1.0,
+                   accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
+        """Rank *found* again by the memories around each in its source (`rank_in_context`)."""
+
+    def spelling(self, query: str, k: int, *,
+                 accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
+        """Rank by local vectors, which find shared spelling."""
+
+    def ideal_score(self, query: str) -> float:
+        """Return the keyword score of a memory that would hold every word of *query*."""
+
+    def duplicate(self, text: str, *,
+                  accept: Callable[[str], bool] | None = None) -> str | None:
+        """Return the most similar memory from 0.85 up that differs in no fact."""
+
+    def conflict_candidates(self, text: str) -> list[str]:
+        """Return ids that may contradict *text*, and some that do not; at most 60."""
+
+    def containing(self, text: str) -> list[str]:
+        """Return the ids in whose text *text* stands as it is, inside words too, newest first."""
+
+    def tagged(self, tags: Sequence[str], most: int | None = None) -> list[str]:
+        """Return the *most* newest ids, by created_at, that have all *tags*."""
+
+    def made_between(self, first: datetime, last: datetime) -> list[str]:
+        """Return the ids of memories whose created_at lies in [first, last), newest first."""
+
+    def known_words(self, words: Iterable[str]) -> dict[str, int]:
+        """Return how many memories have a word, for those of *words* that any has."""
+
+    def words_beginning(self, start: str) -> list[str]:
+        """Return the words, as they are stemmed, that begin with a word and are longer."""
+
+    def graph(self, *, rebuild: bool = False) -> GraphStore:
+        """Return the graph, made again from the records when *rebuild*."""
+
+
+class DenseVectors(Protocol):
+    """The vectors of a store's memories: all of one backend, model and dimension."""
+
+    def search(self, vectorizer: Vectorizer, query: Vector, k: int, *,
+               accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
+        """Return the *k* nearest (id, cosine), best first, from the vectorizer's threshold up."""
+
+    def missing(self, vectorizer: Vectorizer) -> list[str]:
+        """Return the ids without a vector of this model; the local backend has them all."""
+
+    def put(self, vectorizer: Vectorizer | VectorKind, vectors: Mapping[str, Vector]) -> None:
+        """Keep vectors of memories that are still there; those of another model go.
+
+        The value of a long text is a list of vectors, one a piece.
+        """
+
+    def drop(self, ids: Iterable[str]) -> None:
+        """Delete the vectors of these memories; they are missing until made again."""
+
+    def chunks(self) -> Iterable[VectorCache]:
+        """Return all vectors, in pieces that fit into memory."""
+
+
+class Store(Protocol):
+    """Where memories live: the records in transactions, and the parts that search them.
+
+    Everything is known by memory id. Iteration goes from the oldest to the newest as stored.
+    What changes a record or a tombstone only works inside `transaction()`.
     """
     root: Path
-    notices: list[str]
-    cipher: Cipher | None
-    progress: Callable[[str, int, int], None] | None
+    files: RootFiles                               # all other files of the root, and the notices
+    search: RecordSearch
+    vectors: DenseVectors
+    progress: Callable[[str, int, int], None] | None       # called with (task, done, of how many)
 
-    def ids(self) -> Iterable[str]: ...
-    def text(self, memory_id: str) -> str | None: ...
-    def get(self, memory_id: str) -> Memory | None: ...
+    def ids(self) -> Iterable[str]:
+        """Return every id, oldest first as stored."""
+
+    def get(self, memory_id: str) -> Memory | None:
+        """Return a memory, None where there is none of this id."""
+
+    def entry(self, memory_id: str) -> dict[str, Any] | None:
+        """Return the fields of a memory unchecked, which is faster than `get`."""
+
+    def text(self, memory_id: str) -> str | None:
+        """Return the content of a memory alone."""
+
     def __iter__(self) -> Iterator[Memory]: ...
+
     def __len__(self) -> int: ...
-    def transaction(self, *, timeout: float | None = None) -> AbstractContextManager[None]: ...
-    def refresh(self) -> None: ...
-    def put(self, memory: Memory) -> None: ...
-    def remove(self, memory_id: str, *, why: str | None, also: Iterable[str] = ()) -> None: ...
-    def touch(self, memory_ids: Sequence[str], moment: datetime) -> None: ...
-    def is_taken(self, memory_id: str) -> bool: ...
-    def forgotten(self, text: str) -> Mapping[str, str] | None: ...
-    def removals(self) -> Mapping[str, Mapping[str, str]]: ...
-    def remove_tombstone(self, text: str, *, memory_id: str = "") -> None: ...
-    def search_words(self, query: str, k: int, *, accept: Callable[[str], bool] | None = None,
-                     rarest: int | None = None) -> list[tuple[str, float]]: ...
-    def in_context(self, query: str, found: Sequence[tuple[str, float]], *, scale: float,
-                   accept: Callable[[str], bool] | None) -> list[tuple[str, float]]: ...
-    def ideal_score(self, query: str) -> float: ...
-    def made_between(self, first: datetime, last: datetime) -> list[str]: ...
-    def search_vectors(self, vectorizer: Vectorizer, query: Vector, k: int, *,
-                       accept: Callable[[str], bool] | None) -> list[tuple[str, float]]: ...
-    def search_spelling(self, query: str, k: int, *,
-                        accept: Callable[[str], bool] | None) -> list[tuple[str, float]]: ...
-    def missing_vectors(self, vectorizer: Vectorizer) -> list[str]: ...
-    def strange_vectors(self) -> list[str]: ...
-    def drop_vectors(self, ids: Iterable[str]) -> None: ...
-    def put_vectors(self, vectorizer: Vectorizer, vectors: Mapping[str, Vector]) -> None: ...
-    def vector_kind(self) -> VectorKind | None: ...
-    def vector_chunks(self, kind: VectorKind) -> Iterable[VectorCache]: ...
-    def get_tombstones(self) -> tuple[str, dict[str, dict[str, str]]]: ...
-    def set_tombstones(self, key: str, tombstones: Mapping[str, Mapping[str, str]]) -> None: ...
-    def duplicate(self, text: str, *, accept: Callable[[str], bool] | None = None
-             ) -> str | None: ...
-    def tagged(self, tags: Sequence[str], most: int | None = None) -> list[str]: ...
-    def conflict_candidates(self, text: str) -> list[str]: ...
-    def graph(self, *, rebuild: bool = False) -> GraphStore: ...
-    def containing(self, text: str) -> list[str]: ...
-    def known_words(self, words: Iterable[str]) -> dict[str, int]: ...
-    def words_beginning(self, start: str) -> list[str]: ...
-    def write(self, name: str, data: bytes) -> Path: ...
-    def read(self, name: str) -> bytes | None: ...
-    def holding(self, memory_id: str) -> list[str]: ...
-    def describe_rooms(self) -> None: ...
-    def sizes(self) -> dict[str, int]: ...
-    def close(self) -> None: ...
+
+    def is_taken(self, memory_id: str) -> bool:
+        """Tell whether the id is in use or was: an id never comes back."""
+
+    def refresh(self) -> None:
+        """Take over what other processes wrote since the last look; cheap when there is none."""
+
+    def transaction(self, *, timeout: float | None = None) -> AbstractContextManager[None]:
+        """Change records: all or nothing, durable at the end. One inside another joins it."""
+
+    def put(self, memory: Memory) -> None:
+        """Add a memory, or replace the one with its id; UsageError when no file can hold it."""
+
+    def remove(self, memory_id: str, *, why: str | None, also: Iterable[str] = ()) -> None:
+        """Delete a memory and leave a tombstone: its id, keyed hashes of its text, *why*.
+
+        *also* are other wordings under which it may come back. *why* None leaves no tombstone:
+        the memory may come back, as when a backup is restored.
+        """
+
+    def count_accesses(self, memory_ids: Sequence[str], moment: datetime) -> None:
+        """Count an access of each memory; not waited for, so a power cut may lose the count."""
+
+    def forgotten(self, text: str) -> Mapping[str, str] | None:
+        """Return {id, why, at} when a memory of this text was removed, None otherwise."""
+
+    def removals(self) -> Mapping[str, Mapping[str, str]]:
+        """Return {id: {id, why, at}} of every memory that left a tombstone."""
+
+    def remove_tombstone(self, text: str, *, memory_id: str = "") -> None:
+        """Drop the tombstones of *text*, and of that id: a person wants it back."""
+
+    def get_tombstones(self) -> tuple[str, dict[str, dict[str, str]]]:
+        """Return the key and {fingerprint: {id, why, at}} of all that was forgotten."""
+
+    def set_tombstones(self, key: str, tombstones: Mapping[str, Mapping[str, str]]) -> None:
+        """Take over the tombstones of another store, and their key, in place of any here."""
+
+    def close(self) -> None:
+        """Write what can wait until now, and let go of all files."""
 
 
 def to_markdown(memory: Memory) -> str:
@@ -6533,16 +6758,20 @@ def to_markdown(memory: Memory) -> str:
     return _markdown(memory.entry())
 
 
-def _markdown(row: dict[str, object]) -> str:
-    content = row.pop("content")
-    labels = row.pop("redacted")
-    fields = {name: row.pop(name) for name in _FRONTMATTER}
-    if labels:
-        fields["redacted"] = ",".join(labels)
+def _markdown(entry: dict[str, Any]) -> str:
+    """Return the mirror file of an entry of index.json."""
+    fields = {name: entry[name] for name in _FRONTMATTER}
+    if entry["redacted"]:
+        fields["redacted"] = ",".join(entry["redacted"])
+    for name, value in entry.items():
+        if name not in (*_FRONTMATTER, "content", "redacted"):
+            fields[name] = value
     is_bare = _compiled(_YAML_KEY).fullmatch
-    lines = [f"{name if is_bare(name) else json.dumps(name)}: {_yaml_scalar(value)}\n"
-             for name, value in {**fields, **row}.items()]
-    return "".join(["---\n", *lines, "---\n\n", content, "\n"])
+    lines = ["---\n"]
+    for name, value in fields.items():
+        key = name if is_bare(name) else json.dumps(name)
+        lines.append(f"{key}: {_yaml_scalar(value)}\n")
+    return "".join([*lines, "---\n\n", entry["content"], "\n"])
 
 
 _FRONTMATTER = ("id", "category", "room", "importance", "execution_verified", "access_count",
@@ -6550,10 +6779,10 @@ _FRONTMATTER = ("id", "category", "room", "importance", "execution_verified", "a
 
 
 def _yaml_scalar(value: object) -> str:
-    """Write a value as YAML that reads back the same; what could mean more is quoted."""
+    """Write a value as YAML that reads back the same; text that could mean more is quoted."""
     if isinstance(value, str):
-        bare = _compiled(_BARE).fullmatch(value)
-        if bare and value == value.strip() and value.lower() not in _YAML_WORDS:
+        is_bare = _compiled(_YAML_BARE_TEXT).fullmatch(value) and value == value.strip()
+        if is_bare and value.lower() not in _YAML_WORDS:
             return value
         if _compiled(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00").fullmatch(value):
             return value
@@ -6564,7 +6793,7 @@ def _yaml_scalar(value: object) -> str:
                   lambda found: f"\\u{ord(found[0]):04x}", quoted)
 
 
-_BARE = r"[^\W\d_][^\x00-\x1f\x7f-\x9f:#\u2028\u2029\ufeff'\"]*"
+_YAML_BARE_TEXT = r"[^\W\d_][^\x00-\x1f\x7f-\x9f:#\u2028\u2029\ufeff'\"]*"
 _YAML_KEY = r"[A-Za-z_][\w.\-]*"
 _YAML_WORDS = ("null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan", "inf")
 
@@ -6589,55 +6818,79 @@ def read_markdown(text: str) -> dict[str, object]:
         text = text.replace("\r\n", "\n")
     if not re.match(r"---[ \t]*\n", text):
         return {"content": text.removesuffix("\n")}
-    parts = re.match(r"---[ \t]*\n(.*?)(?<=\n)---[ \t]*(?:\n|\Z)", text, re.DOTALL)
-    if parts is None:
+    frontmatter = re.match(r"---[ \t]*\n(.*?)(?<=\n)---[ \t]*(?:\n|\Z)", text, re.DOTALL)
+    if frontmatter is None:
         raise ValueError("the frontmatter has no end")
-    fields = _read_block(parts[1].split("\n"))
+    fields = _read_block(frontmatter[1].split("\n"))
     if not isinstance(fields, dict):
         raise ValueError("the frontmatter has no keys")
-    entry = {name: _fitted(name, value) for name, value in fields.items()}
-    typed = {**_SCHEMA, **dict.fromkeys(_OPTIONAL, ())}
-    return {**{name: value for name, value in entry.items() if name not in typed
-               or value is not None or type(None) in typed[name]},
-            "content": text[parts.end():].removeprefix("\n").removesuffix("\n")}
+    types: dict[str, tuple] = {**_SCHEMA, **dict.fromkeys(_OPTIONAL, ())}
+    entry = {}
+    for name, value in fields.items():
+        value = _as_field_type(name, value)
+        if value is not None or name not in types or type(None) in types[name]:
+            entry[name] = value
+    entry["content"] = text[frontmatter.end():].removeprefix("\n").removesuffix("\n")
+    return entry
 
 
-def _read_block(lines: Sequence[str], depth: int = 0) -> object:
+def _read_block(lines: Sequence[str], depth: int = 0) -> dict[str, object] | list[object]:
     """Read the part of YAML that frontmatter uses: a mapping, or a list."""
     if depth > 20:
         raise ValueError("the frontmatter is nested too deeply")
-    fields: dict[str, object] = {}
-    items: list[object] = []
     lines = [line for line in lines if line.strip() and not line.startswith("#")]
-    starts = [at for at, line in enumerate(lines) if not line[0].isspace() and not (
-        line.startswith("- ") and lines[0][:2] != "- ")]
-    if lines and starts[:1] != [0]:
+    if not lines:
+        return {}
+    if lines[0].startswith("- "):
+        return [_read_item(line[1:].strip(), inner, depth)
+                for line, inner in _split_block(lines, is_list=True)]
+    return dict(_read_field(line, inner, depth)
+                for line, inner in _split_block(lines, is_list=False))
+
+
+def _split_block(lines: Sequence[str], *, is_list: bool) -> Iterator[tuple[str, list[str]]]:
+    """Yield each item or field of a block: its first line, and its other lines unindented.
+
+    The items of a list may stand right below their key, with no indentation.
+    """
+    starts = [number for number, line in enumerate(lines)
+              if not line[0].isspace() and (is_list or not line.startswith("- "))]
+    if starts[:1] != [0]:
         raise ValueError("a line of the frontmatter cannot be read")
-    for at, end in zip(starts, [*starts[1:], len(lines)]):
-        inner = lines[at + 1:end]
-        width = min((len(line) - len(line.lstrip()) for line in inner), default=0)
-        inner = [line[width:] for line in inner]
-        if lines[0].startswith("- "):
-            item = lines[at][1:].strip()
-            items.append(_read_block([item, *inner], depth + 1) if inner else
-                         _read_scalar("", item))
-            continue
-        quoted = re.match(r'"(?:[^"\\]|\\.)*"(?=\s*:)', lines[at])
-        start = quoted.end() if quoted else 0
-        name, colon, value = (lines[at][start:].strip() + " ").partition(": ")
-        if not colon or not quoted and name[:1] in ("", "[", "{", "\""):
-            raise ValueError("a line of the frontmatter cannot be read")
-        name = str(_read_scalar("id", quoted[0] if quoted else name.strip()))
-        value = value.strip()
-        fields[name] = (_read_scalar(name, value) if not inner else
-                        _read_block(inner, depth + 1) if not value else
-                        (" " if value[0] == ">" else "\n").join(inner) if value[0] in "|>" else
-                        _read_scalar(name, " ".join([value, *map(str.strip, inner)])))
-    return items or fields
+    for start, end in zip(starts, [*starts[1:], len(lines)]):
+        inner = lines[start + 1:end]
+        indent = min((len(line) - len(line.lstrip()) for line in inner), default=0)
+        yield lines[start], [line[indent:] for line in inner]
+
+
+def _read_item(item: str, inner: list[str], depth: int) -> object:
+    return _read_block([item, *inner], depth + 1) if inner else _read_scalar("", item)
+
+
+def _read_field(line: str, inner: list[str], depth: int) -> tuple[str, object]:
+    """Read `name: value`, where *inner* may hold a block or more lines of the value."""
+    quoted = re.match(r'"(?:[^"\\]|\\.)*"(?=\s*:)', line)
+    rest = line[quoted.end():] if quoted else line
+    name, colon, value = (rest.strip() + " ").partition(": ")
+    if not colon or not quoted and name[:1] in ("", "[", "{", "\""):
+        raise ValueError("a line of the frontmatter cannot be read")
+    name = str(_read_scalar("id", quoted[0] if quoted else name.strip()))
+    value = value.strip()
+    if not inner:
+        return name, _read_scalar(name, value)
+    if not value:
+        return name, _read_block(inner, depth + 1)
+    if value[0] == ">":                            # folded text
+        return name, " ".join(inner)
+    if value[0] == "|":                            # literal text
+        return name, "\n".join(inner)
+    return name, _read_scalar(name, " ".join([value, *map(str.strip, inner)]))
 
 
 def _read_scalar(name: str, value: str) -> object:
-    if value[:1] in ("\"", "[", "{", "-") or value[:1].isdigit() and name not in _STAMPS:
+    """Read one value; a time is text, though it begins with a digit."""
+    may_be_number = value[:1].isdigit() and name not in _DIGIT_FIRST_FIELDS
+    if value[:1] in ("\"", "[", "{", "-") or may_be_number:
         with contextlib.suppress(ValueError):
             return from_json(value.encode())
     if value[:1] in ("'", "\"") and value[-1:] == value[:1] and len(value) > 1:
@@ -6645,19 +6898,20 @@ def _read_scalar(name: str, value: str) -> object:
     if re.fullmatch(r"\[[^\[\]{}\"']*\]", value):
         return [_read_scalar("", item.strip()) for item in value[1:-1].split(",") if item.strip()]
     value = value.partition(" #")[0].rstrip()
-    return {"null": None, "~": None, "": None, "true": True, "false": False}.get(
-        value.lower(), value)
+    constants = {"null": None, "~": None, "": None, "true": True, "false": False}
+    return constants.get(value.lower(), value)
 
 
-def _fitted(name: str, value: object) -> object:
+_DIGIT_FIRST_FIELDS = ("id", "created_at", "last_accessed", "expires_at")
+
+
+def _as_field_type(name: str, value: object) -> object:
     """Return what a person may have written in the type of its field, None where it has none."""
     if name in ("redacted", "tags"):
-        parts = value.replace(" #", ",#").split(",") if isinstance(value, str) else value
-        return [str(part).strip() if parts is not value else str(part)
-                for part in parts if part] if isinstance(parts, list) else []
-    allowed = _SCHEMA.get(name, (str,) if name in _OPTIONAL and name != "meta" else None)
+        return _as_list(value)
     if name == "meta":
         return value if isinstance(value, dict) else None
+    allowed = _SCHEMA.get(name, (str,) if name in _OPTIONAL else None)
     if allowed is None or type(value) in allowed:
         return value
     if allowed == (bool,):
@@ -6667,114 +6921,12 @@ def _fitted(name: str, value: object) -> object:
     return str(value) if isinstance(value, (int, float)) else None
 
 
-_STAMPS = ("id", "created_at", "last_accessed", "expires_at")
-
-
-class SavedIndex:
-    """One derived index, on disk and in memory, loaded when first asked.
-
-    `changed` holds the ids whose state on disk is out of date; they are read again from the
-    records when the index is loaded, so it may lag behind but is never wrong. *add* brings one
-    entry of the records into the index.
-    """
-
-    def __init__(self, path: Path, make: Callable[[], Any], load: Callable[[bytes], Any],
-                 add: Callable[[Any, str, Mapping[str, Any]], None]) -> None:
-        self.path = path
-        self.index: Any = None
-        self.changed: dict[str, None] = {}
-        self.is_valid = False                      # the file on disk fits, but for `changed`
-        self._make = make
-        self._load = load
-        self._add = add
-
-    def open(self, store: FileStore) -> Any:
-        """Return the index, brought up to date with the records."""
-        if self.index is None:
-            self.index = self._read(store) if self.is_valid else None
-            if self.index is None:                 # derived: made again from the records
-                self.index, self.is_valid = self._make(), False
-                self.changed = dict.fromkeys(store.ids())
-            for done, memory_id in enumerate(self.changed, 1):
-                self.apply(memory_id, store.entry(memory_id))
-                if store.progress and len(self.changed) > 500 and done % 100 == 0:
-                    store.progress(f"indexing {self.path.stem}", done, len(self.changed))
-        return self.index
-
-    def _read(self, store: FileStore) -> Any:
-        try:
-            if store.cipher is None:
-                return self._load(_map_file(self.path))
-            data = self.path.read_bytes()          # a plain one is from before encryption
-            return self._load(store.cipher.open(data)) if is_ciphertext(data) else None
-        except (ValueError, LookupError, TypeError, AttributeError, struct.error):
-            store.files.set_aside(self.path, "; it is made again from the records")
-        except OSError:
-            pass
-        return None
-
-    def can_be_read(self, cipher: Cipher | None) -> bool:
-        """Tell whether the file is there and whole; nothing is set aside."""
-        try:
-            self._load(unseal(self.path.read_bytes(), cipher))
-            return True
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, struct.error):
-            return False
-
-    def apply(self, memory_id: str, entry: Mapping[str, Any] | None) -> None:
-        """Make the index hold this entry under this id, or nothing."""
-        if entry is None:
-            self.index.remove(memory_id)
-        else:
-            self._add(self.index, memory_id, entry)
-
-    def size_on_disk(self) -> int:
-        """Return the bytes of the file, 0 where there is none."""
-        try:
-            return self.path.stat().st_size
-        except OSError:
-            return 0
-
-    def save(self, cipher: Cipher | None) -> None:
-        """Write the index whole; the file then knows every change."""
-        make_folder(self.path.parent)
-        write_atomic(self.path, seal(self.index.dump(), cipher), durable=False)
-        self.changed, self.is_valid = {}, True
-
-
-def index_entry(index: BM25Index, memory_id: str, entry: Mapping[str, Any]) -> None:
-    """Bring an entry into the keyword index: its words, labels and tags."""
-    tags = [f"#{tag}" for tag in tag_forms(entry.get("tags") or ())]
-    index.add(memory_id, entry["content"], [*text_labels(entry["content"]), *tags])
-
-
-def graph_entry(graph: GraphStore, memory_id: str, entry: Mapping[str, Any]) -> None:
-    """Bring an entry into the graph, in place of what it said before."""
-    graph.remove(memory_id)
-    graph.add(memory_id, entry["content"])
-
-
-def _map_file(path: Path) -> memoryview:
-    """Map a file read-only into memory."""
-    import mmap
-    with open(path, "rb") as file:
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-
-
-def tombstone_fingerprint(key: str, text: str) -> str:
-    """Return the keyed hash under which a removed text is known; the text is not kept.
-
-    Texts of the same `facts` share it: marks, case and fillers do not count, 1.5 and 15 do.
-    """
-    words = " ".join(facts(text)) or normalise(text)
-    return hmac.new(key.encode(), words.encode("utf-8", "replace"),
-                    hashlib.sha256).hexdigest()[:40]
-
-
-def tombstones_file(key: str, tombstones: Mapping[str, Mapping[str, str]]) -> bytes:
-    """Return the bytes of tombstones.json, version 1, with a checksum."""
-    body = {"version": 1, "key": key, "tombstones": tombstones}
-    return to_json({**body, "crc": zlib.crc32(to_json(body))}) + b"\n"
+def _as_list(value: object) -> list[str]:
+    """Return the labels of a list, or of a text such as `a, b` or `#a #b`."""
+    if isinstance(value, str):
+        parts = value.replace(" #", ",#").split(",")
+        return [part.strip() for part in parts if part]
+    return [str(part) for part in value if part] if isinstance(value, list) else []
 
 
 class RootFiles:
@@ -6786,7 +6938,8 @@ class RootFiles:
 
     def __init__(self, root: Path, cipher: Cipher | None = None, *,
                  is_read_only: bool = False) -> None:
-        self.root, self.cipher = root, cipher
+        self.root = root
+        self.cipher = cipher
         self.is_read_only = is_read_only
         self.notices: list[str] = []
 
@@ -6825,15 +6978,233 @@ class RootFiles:
         """Move a damaged file out of the way and say so, with the *consequence*."""
         if not self.is_read_only:
             name = path.relative_to(self.root).as_posix() if not consequence else path.name
-            self.notices.append(f"{name} was damaged ({_put_aside(path)}){consequence}")
+            self.notices.append(f"{name} was damaged ({_set_aside_or_leave(path)}){consequence}")
 
     def check_key(self, data: bytes = b"gAAAA") -> None:
         """Raise ConfigError where another process has changed the encryption of *data*."""
         known = read_key_file(self.root / ".key_check")
-        fits = self.cipher is not None and (not known or known in self.cipher.marks)
+        fits = self.cipher is not None and (not known or known in self.cipher.fingerprints)
         if is_ciphertext(data) and not fits:
             raise ConfigError(f"the encryption of {self.root} was changed by another process; "
                               "nothing was written, start this one again")
+
+    def copies_of(self, memory_id: str) -> list[str]:
+        """Return the backups, archives and cold files, by name, in which an id still stands."""
+        found = []
+        for path in sorted([*self.root.glob("backups/*"), *self.root.glob("*.damaged-*"),
+                            *self.root.glob("cold/*")]):
+            if path.name.startswith("tombstones."):
+                continue
+            with contextlib.suppress(OSError, ValueError):
+                if self._holds(path, memory_id.encode()):
+                    found.append(path.relative_to(self.root).as_posix())
+        return found
+
+    def _holds(self, path: Path, wanted: bytes) -> bool:
+        """Tell whether a file, or one inside of an archive, holds some bytes once it is open."""
+        for name, data in read_files(path):
+            is_record_file = not name.startswith((".state_", "tombstones.", "MANIFEST."))
+            if is_record_file and wanted in unzipped(unseal(data, self.cipher)):
+                return True
+        return False
+
+    def sizes(self) -> dict[str, int]:
+        """Return bytes on disk: the records, the Markdown mirror, and the whole root."""
+        sizes = {"records": 0, "markdown": 0, "total": 0}
+        for folder, _, names in os.walk(self.root):
+            for name in names:
+                with contextlib.suppress(OSError):
+                    size = os.stat(os.path.join(folder, name)).st_size
+                    sizes["total"] += size
+                    sizes["records"] += size if name in _RECORD_FILES else 0
+                    sizes["markdown"] += size if name.endswith(".md") else 0
+        return sizes
+
+    def remove_stale_temporary_files(self, now: datetime) -> None:
+        """Remove the temporary files of killed processes; the caller holds the store's lock.
+
+        A file that is only written under the lock is nobody's now; others have an hour to end.
+        """
+        dead: set[Path] = set()
+        for name in _SEALED_FILES:
+            target = Path(os.path.realpath(self.root / name))
+            dead.update(target.parent.glob(f".{target.name}.*.tmp"))
+        for folder in ("store", ".search", "rooms", "backups"):
+            dead.update(self.root.glob(f"{folder}/.*.tmp"))
+        for path in dead.union(self.root.glob(".*.tmp")):
+            with contextlib.suppress(OSError):
+                if path in dead or now.timestamp() - path.stat().st_mtime > 3600:
+                    path.unlink()
+        remove_unfinished_move(self.root)
+
+
+_ARCHIVE = "memory_archive.db"                     # where it is and index.json is not: the store
+_RECORD_FILES = ("index.json", "index.journal", _ARCHIVE, f"{_ARCHIVE}-wal")
+
+
+def _set_aside_or_leave(path: Path, *, copy: bool = False) -> str:
+    """Set a damaged file aside and return in words where it is now."""
+    try:
+        return f"set aside as {set_aside(path, copy=copy).name}"
+    except OSError:
+        return "left in its place, the folder cannot be written"
+
+
+def remove_unfinished_move(root: Path) -> None:
+    """Remove the copy that a killed `migrate` has left: what is forgotten stands in it too."""
+    if (root / ".migrate").exists():
+        import shutil
+        shutil.rmtree(root / ".migrate", ignore_errors=True)
+
+
+def describe_rooms(root: Path, rooms: Mapping[str, int]) -> None:
+    """Write rooms/NAME.md, a description, for each room that has none."""
+    for name, days in rooms.items():
+        path = root / "rooms" / f"{name}.md"
+        if is_safe_id(name) and not path.exists():
+            make_folder(path.parent)
+            write_atomic(path, f"# {name}\n\nMemories stay at most {days} days.\n".encode())
+
+
+def file_version(path: Path) -> tuple[int, int, int] | None:
+    """Return (inode, time of change, size), which differs once a file was written anew.
+
+    None when it is not there.
+    """
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+class Records:
+    """The memories in the order of storing, each kept as its line of index.json.
+
+    A line is parsed when its memory is asked for. A field that a search needs of many memories
+    is cut out of the line instead: `to_json` writes the fields in a fixed order, and inside of
+    a content every quotation mark is escaped.
+
+    A memory is hot when it was accessed retrieval.hot_threshold times.
+    """
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self.lines: dict[str, bytes] = {}          # id -> line
+        self.hot: dict[str, int] = {}              # id -> access_count of each hot memory
+        self._settings = settings
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def __contains__(self, memory_id: object) -> bool:
+        return memory_id in self.lines
+
+    def __iter__(self) -> Iterator[Memory]:
+        for line in list(self.lines.values()):
+            yield Memory.from_entry(json.loads(line))
+
+    def entry(self, memory_id: str) -> dict[str, Any] | None:
+        """Return the fields of a memory unchecked, None where there is none of this id."""
+        line = self.lines.get(memory_id)
+        return None if line is None else json.loads(line)
+
+    def text(self, memory_id: str) -> str | None:
+        """Return the content of a memory alone."""
+        line = self.lines.get(memory_id)
+        return None if line is None else json.loads(line)["content"]
+
+    # -- changing -----------------------------------------------------------
+
+    def set(self, entry: Mapping[str, Any]) -> None:
+        """Add a memory, or replace the one with its id where it stands."""
+        memory_id = entry["id"]
+        self.lines[memory_id] = to_json(entry)
+        self._note_heat(memory_id, entry["access_count"])
+
+    def set_line(self, line: bytes) -> None:
+        """Add a memory by its line, which this class has made."""
+        memory_id = _id_of(line)
+        self.lines[memory_id] = line
+        count = line.split(b', "access_count": ', 1)[1].split(b",", 1)[0]
+        self._note_heat(memory_id, int(count))
+
+    def _note_heat(self, memory_id: str, access_count: int) -> None:
+        self.hot.pop(memory_id, None)
+        if access_count >= self._settings["hot_threshold"]:
+            self.hot[memory_id] = access_count
+
+    def delete(self, memory_id: str) -> None:
+        """Delete a memory; an unknown id is fine."""
+        self.lines.pop(memory_id, None)
+        self.hot.pop(memory_id, None)
+
+    def replace(self, lines: Iterable[bytes], hot: Mapping[str, int]) -> None:
+        """Take these lines, in their order, in place of all memories."""
+        self.lines = {_id_of(line): line for line in lines}
+        self.hot = dict(hot)
+
+    def clear(self) -> None:
+        """Drop all memories."""
+        self.replace((), {})
+
+    # -- fields cut out of the lines ----------------------------------------
+
+    def source(self, memory_id: str) -> bytes | None:
+        """Return the source of a memory as JSON, None where it has none."""
+        line = self.lines[memory_id]
+        source = line.split(b', "source": ', 1)[1].split(b', "created_at"', 1)[0]
+        return None if source == b"null" else source
+
+    def created_at(self, memory_id: str) -> str:
+        """Return when a memory was made, in UTC; the earliest time where that is unreadable."""
+        found = self.lines[memory_id].split(b', "created_at": "', 1)[1][:25].decode()
+        if found.endswith("+00:00"):
+            return found
+        when = parse_time(json.loads(self.lines[memory_id])["created_at"])
+        return iso(when or datetime.min.replace(tzinfo=timezone.utc))
+
+    def made_between(self, first: datetime, last: datetime) -> list[str]:
+        """Return the ids of memories whose created_at lies in [first, last), newest first."""
+        low, high = iso(first).encode(), iso(last).encode()
+        made = []
+        for memory_id, line in self.lines.items():
+            created_at = line.split(b', "created_at": "', 1)[1][:len(low)]
+            if low <= created_at < high:
+                made.append((created_at, memory_id))
+        return [memory_id for _, memory_id in sorted(made, reverse=True)]
+
+    def text_checksum(self, memory_id: str) -> int | None:
+        """Return the crc32 of a memory's id and text, None where there is no such memory."""
+        line = self.lines.get(memory_id)
+        return None if line is None else zlib.crc32(line[:line.index(b', "category": ')]) or 1
+
+
+def join_rows(rows: Iterable[bytes]) -> bytes:
+    """Return the bytes of index.json: a JSON array with one entry a line."""
+    return b"[\n" + b",\n".join(rows) + b"\n]\n"
+
+
+def _split_rows(data: bytes) -> list[bytes] | None:
+    """Return the lines of an index.json that `join_rows` wrote, None of any other."""
+    if data.startswith(b'[\n{"id": "') and data.endswith(b"}\n]\n"):
+        return data[2:-3].split(b",\n")
+    return None
+
+
+def _id_of(line: bytes) -> str:
+    """Return the id of a line: its first field."""
+    return line[8:line.index(b'"', 8)].decode()
+
+
+def count_access(entry: dict[str, Any]) -> dict[str, Any]:
+    """Count an access in an entry of index.json, and return it.
+
+    Every tenth access raises the importance by one, up to 10.
+    """
+    entry["access_count"] += 1
+    if entry["access_count"] % 10 == 0:
+        entry["importance"] = min(entry["importance"] + 1, 10)
+    return entry
 
 
 class Mirror:
@@ -6842,16 +7213,18 @@ class Mirror:
     Invariants: a file is written after the record is in the journal, replaced whole, and never
     through a symbolic link. It may be older than its record after a kill; `pending` names those
     files. Its access_count follows when the memory itself is written, or on compaction.
+
+    *line_of* returns the line of a memory in index.json, None where there is none.
     """
 
-    def __init__(self, files: RootFiles, row_of: Callable[[str], bytes | None], *,
+    def __init__(self, files: RootFiles, line_of: Callable[[str], bytes | None], *,
                  is_kept: Callable[[], bool] = lambda: True) -> None:
-        self.pending: dict[str, None] = {}         # changed, and maybe not yet in store/
-        self.accessed: dict[str, None] = {}        # pluralize, and not yet so in store/
-        self.stale: dict[str, None] = {}           # of `accessed`, by processes that were killed
+        self.pending: dict[str, None] = {}         # ids that changed, and maybe not yet in store/
+        self.accessed: dict[str, None] = {}        # ids whose file has an older access_count
+        self.left_by_kill: dict[str, None] = {}    # of `accessed`: more of it may be older
         self.spared: frozenset[str] = frozenset()  # ids whose file a person is to write or delete
         self._files = files
-        self._row_of = row_of
+        self._line_of = line_of
         self._is_kept = is_kept
 
     def path(self, memory_id: str) -> Path:
@@ -6864,14 +7237,14 @@ class Mirror:
         if self.pending and is_kept:
             make_folder(self._files.root / "store")
         for memory_id in self.pending:
-            row = self._row_of(memory_id)
-            if row is None or not is_kept:
+            line = self._line_of(memory_id)
+            if line is None or not is_kept:
                 self.path(memory_id).unlink(missing_ok=True)
             elif memory_id not in self.spared:
-                self._write(memory_id, row)
+                self._write(memory_id, line)
         self.pending.clear()
 
-    def _write(self, memory_id: str, row: bytes) -> None:
+    def _write(self, memory_id: str, line: bytes) -> None:
         """Write one file.
 
         A kill never tears a file, and a new one torn by a power cut is recognised. An old one
@@ -6881,23 +7254,27 @@ class Mirror:
         if os.path.islink(path):                   # never written through: it may point out
             os.unlink(path)
         is_edit = len(self.pending) == 1 and os.path.exists(path)
-        write_atomic(path, _markdown(json.loads(row)).encode("utf-8", "replace"),
+        write_atomic(path, _markdown(json.loads(line)).encode("utf-8", "replace"),
                      durable=is_edit)
 
     def write_all(self) -> None:
-        """Bring every file up to date that lags behind, those only accessed too."""
+        """Bring every file up to date that is older than its record, by an access only too."""
         self.write_pending()
         self.pending, self.accessed = self.accessed, {}
         self.write_pending()
-        self.stale.clear()
+        self.left_by_kill.clear()
 
-    def check_pending(self) -> None:
-        """Put off what a killed process left: a file that is there is written on compaction."""
+    def postpone_existing(self) -> None:
+        """Leave to the next compaction each pending file that a killed process got to.
+
+        Such a file is there for a memory, and not there for a deleted one.
+        """
         for memory_id in list(self.pending):
-            if self.path(memory_id).exists() == (self._row_of(memory_id) is not None):
+            is_memory = self._line_of(memory_id) is not None
+            if self.path(memory_id).exists() == is_memory:
                 del self.pending[memory_id]
-                self.accessed[memory_id] = None    # its file may be older
-                self.stale[memory_id] = None
+                self.accessed[memory_id] = None
+                self.left_by_kill[memory_id] = None
 
     def read(self) -> Iterator[Memory]:
         """Yield the memories of all files that are whole and bear their own name."""
@@ -6911,15 +7288,16 @@ class Mirror:
 class Tombstones:
     """tombstones.json: keyed hashes of the texts that were forgotten, and why.
 
-    File, version 1: {"version", "key", "tombstones": {mark: {id, why, at}}, "crc"}. It is written
-    twice, backups/tombstones.bak first, so that losing one file brings nothing back. The key is
-    on the disk before the first hash is made with it. An id that was in use never comes back.
+    File, version 1: {"version", "key", "tombstones": {fingerprint: {id, why, at}}, "crc"}. It is
+    written twice, backups/tombstones.bak first, so that losing one file brings nothing back. The
+    key is on the disk before the first hash is made with it. An id that was in use never comes
+    back.
     """
 
     NAMES = ("backups/tombstones.bak", "tombstones.json")
 
     def __init__(self, files: RootFiles) -> None:
-        self.by_mark: dict[str, dict[str, str]] = {}
+        self.by_fingerprint: dict[str, dict[str, str]] = {}
         self.retired: set[str] = set()             # ids that were in use
         self._files = files
         self._key = ""
@@ -6927,9 +7305,9 @@ class Tombstones:
 
     def ids(self) -> set[str]:
         """Return the ids of all memories that left a tombstone."""
-        return {tombstone["id"] for tombstone in self.by_mark.values()}
+        return {tombstone["id"] for tombstone in self.by_fingerprint.values()}
 
-    def mark(self, text: str) -> str:
+    def fingerprint(self, text: str) -> str:
         """Return the keyed hash of *text*; the first one makes the key."""
         if not self.key():
             self._key = os.urandom(32).hex()
@@ -6939,30 +7317,36 @@ class Tombstones:
     def key(self) -> str:
         """Return the key of the hashes, "" when none was made by any process yet."""
         if not self._key:
-            here = self.by_mark
+            mine = self.by_fingerprint
             self.read()
-            self.by_mark.update(here)
+            self.by_fingerprint.update(mine)
         return self._key
 
     def find(self, text: str) -> Mapping[str, str] | None:
         """Return {id, why, at} when a memory of this text was removed, None otherwise."""
-        return self.by_mark.get(self.mark(text)) if self.by_mark else None
+        if not self.by_fingerprint:
+            return None
+        return self.by_fingerprint.get(self.fingerprint(text))
 
-    def marks_of(self, text: str, memory_id: str) -> list[str]:
-        """Return the marks that keep *text*, or this id, away."""
-        wanted = self.by_mark.get(self.mark(text), {}).get("id"), memory_id
-        return [mark for mark, tombstone in self.by_mark.items() if tombstone["id"] in wanted]
+    def fingerprints_of(self, text: str, memory_id: str) -> list[str]:
+        """Return the fingerprints of all tombstones that keep *text*, or this id, away."""
+        ids = {memory_id}
+        tombstone = self.by_fingerprint.get(self.fingerprint(text))
+        if tombstone:
+            ids.add(tombstone["id"])
+        return [each for each, tombstone in self.by_fingerprint.items() if tombstone["id"] in ids]
 
-    def add(self, memory_id: str, marks: Iterable[str], tombstone: dict[str, str] | None) -> None:
+    def add(self, memory_id: str, fingerprints: Iterable[str],
+            tombstone: dict[str, str] | None) -> None:
         """Retire an id, and keep its texts away when there is a tombstone."""
         self.retired.add(memory_id)
         if tombstone is not None:
-            self.by_mark.update(dict.fromkeys(marks, tombstone))
+            self.by_fingerprint.update(dict.fromkeys(fingerprints, tombstone))
 
     def replace(self, key: str, tombstones: Mapping[str, Mapping[str, str]]) -> None:
         """Take over the tombstones of another store, and their key, in place of any here."""
         self._key = key
-        self.by_mark = {mark: dict(tombstone) for mark, tombstone in tombstones.items()}
+        self.by_fingerprint = {each: dict(tombstone) for each, tombstone in tombstones.items()}
         self.retired.update(self.ids())
         self.save()
 
@@ -6974,11 +7358,11 @@ class Tombstones:
                 self._files.write(name, self._saved)
 
     def _data(self) -> bytes:
-        return tombstones_file(self._key, self.by_mark)
+        return tombstones_file(self._key, self.by_fingerprint)
 
     def read(self) -> None:
         """Read the tombstones anew; the copy in backups/ stands in for a lost file."""
-        self.by_mark, self._saved = {}, b""
+        self.by_fingerprint, self._saved = {}, b""
         for name in reversed(self.NAMES):
             path = self._files.root / name
             try:
@@ -6996,13 +7380,30 @@ class Tombstones:
         content = from_json(data)
         if content.pop("crc", None) not in (None, zlib.crc32(to_json(content))):
             raise ValueError("checksum")
-        self.by_mark = {str(mark): {name: str(tombstone[name]) for name in ("id", "why", "at")}
-                        for mark, tombstone in content["tombstones"].items()}
+        self.by_fingerprint = {
+            str(each): {name: str(tombstone[name]) for name in ("id", "why", "at")}
+            for each, tombstone in content["tombstones"].items()}
         self._key = str(content["key"])
         self.retired.update(self.ids())
         is_sealed_as_wanted = is_ciphertext(stored) == (self._files.cipher is not None)
         if path.name == "tombstones.json" and is_sealed_as_wanted:
             self._saved = data
+
+
+def tombstone_fingerprint(key: str, text: str) -> str:
+    """Return the keyed hash under which a removed text is known; the text is not kept.
+
+    Texts of the same `facts` share it: punctuation, case and fillers do not count, 1.5 and 15 do.
+    """
+    words = " ".join(facts(text)) or normalise(text)
+    return hmac.new(key.encode(), words.encode("utf-8", "replace"),
+                    hashlib.sha256).hexdigest()[:40]
+
+
+def tombstones_file(key: str, tombstones: Mapping[str, Mapping[str, str]]) -> bytes:
+    """Return the bytes of tombstones.json, version 1, with a checksum."""
+    body = {"version": 1, "key": key, "tombstones": tombstones}
+    return to_json({**body, "crc": zlib.crc32(to_json(body))}) + b"\n"
 
 
 class Backups:
@@ -7021,8 +7422,8 @@ class Backups:
         """Return the backups, newest first; last those that a wrong clock has dated."""
         tomorrow = f"{self._clock().astimezone(timezone.utc) + timedelta(days=1):%Y%m%d}"
         paths = sorted(self._files.root.glob("backups/auto_index.json.*.bak"), reverse=True)
-        late = [path for path in paths if path.name.split(".")[2] > tomorrow]
-        return [path for path in paths if path not in late] + late
+        future = [path for path in paths if path.name.split(".")[2] > tomorrow]
+        return [path for path in paths if path not in future] + future
 
     def read(self, path: Path) -> list[Memory] | None:
         """Return a backup's memories, None when it is damaged."""
@@ -7035,9 +7436,9 @@ class Backups:
     def newest(self) -> list[Memory]:
         """Return the memories of the newest good backup, [] when there is none."""
         for path in self.paths():
-            entries = self.read(path)
-            if entries is not None:
-                return entries
+            memories = self.read(path)
+            if memories is not None:
+                return memories
         return []
 
     def drop_old(self, *, is_taken: Callable[[str], bool], held: int, has_loss: bool) -> None:
@@ -7046,18 +7447,22 @@ class Backups:
         A backup stays when more than half of it is unknown to *is_taken* and to cold storage, or
         any of it while a loss is not mended or the store has *held* fewer memories than it.
         """
-        cold = self._files.read("cold_index.json") or b""
         paths = self.paths()
+        if len(paths) <= self._kept:
+            return
+        cold = self._files.read("cold_index.json") or b""
         good = 0
-        for path in paths if len(paths) > self._kept else ():
-            entries = self.read(path)
-            if entries is None:
+        for path in paths:
+            memories = self.read(path)
+            if memories is None:
                 continue
             good += 1
             if good <= self._kept:
                 continue
-            lost = sum(not is_taken(each.id) and each.id.encode() not in cold for each in entries)
-            if not (2 * lost > len(entries) or lost and (has_loss or len(entries) > held)):
+            unknown = sum(not is_taken(each.id) and each.id.encode() not in cold
+                          for each in memories)
+            may_be_needed = has_loss or len(memories) > held
+            if not (2 * unknown > len(memories) or unknown and may_be_needed):
                 path.unlink(missing_ok=True)
 
 
@@ -7065,82 +7470,174 @@ class VectorFiles:
     """vectors.json and vectors.f32: dense vectors of one backend, model and dimension.
 
     The formats are VectorCache's. New vectors stand in vectors.json; above 1 MiB of them all go
-    to vectors.f32, which is mapped and not parsed. Each has the mark of the text it was made
+    to vectors.f32, which is mapped and not parsed. Each has the checksum of the text it was made
     from: one of another text is left out. Several processes may add: what they wrote is read
     again before a write.
-
-    *mark_of* returns the mark of a memory's text as it is now, None where there is no memory.
     """
 
-    UNSAVED = 32                                   # so many new vectors are worth a write
+    MOST_UNSAVED = 32                              # more new vectors are written at once
 
-    def __init__(self, files: RootFiles, mark_of: Callable[[str], int | None]) -> None:
-        self.fresh: dict[str, None] = {}           # ids whose vectors are not on the disk yet
+    def __init__(self, files: RootFiles, records: Records,
+                 transaction: Callable[[], AbstractContextManager[None]]) -> None:
+        self.unsaved: dict[str, None] = {}         # ids whose vectors are not on the disk yet
         self._files = files
-        self._mark_of = mark_of
+        self._records = records
+        self._transaction = transaction
         self._cache: VectorCache | None = None
-        self._seen: tuple | None = None            # stamps of both files
+        self._versions_read: tuple | None = None   # file_version of both files
+
+    # -- what a store offers ------------------------------------------------
+
+    def search(self, vectorizer: Vectorizer, query: Vector, k: int, *,
+               accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
+        """Return the *k* nearest (id, cosine), best first, from the vectorizer's threshold up."""
+        cache = self._cache_of(vectorizer)
+        return cache.search(query, threshold=vectorizer.threshold, limit=k, accept=accept)
+
+    def missing(self, vectorizer: Vectorizer) -> list[str]:
+        """Return the ids without a vector of this model; the local backend has them all."""
+        if vectorizer.name == "local":
+            return []
+        return self._cache_of(vectorizer).missing(list(self._records.lines))
+
+    def put(self, vectorizer: Vectorizer | VectorKind, vectors: Mapping[str, Vector]) -> None:
+        """Keep vectors of memories that are still there; written when many, and on close."""
+        cache = self._cache_of(vectorizer)
+        for memory_id, vector in vectors.items():
+            checksum = self._records.text_checksum(memory_id)
+            if checksum is not None and cache.put(memory_id, vector, checksum=checksum):
+                self.unsaved[memory_id] = None
+        if len(self.unsaved) > self.MOST_UNSAVED:
+            with contextlib.suppress(Locked, StorageError), self._transaction():
+                self.save()
+
+    def chunks(self) -> Iterable[VectorCache]:
+        """Return all vectors, in one piece."""
+        kind = self.kind()
+        return [self._cache_of(kind)] if kind else []
+
+    def drop(self, ids: Iterable[str]) -> None:
+        """Delete the vectors of these memories, in memory and in both files."""
+        deleted = set(ids)
+        for memory_id in deleted:
+            self.forget(memory_id)
+            self.unsaved.pop(memory_id, None)
+        saved = self._read_json()
+        if deleted & saved["vectors"].keys():
+            for name in {"vectors", "checksums"} & saved.keys():
+                saved[name] = {each: value for each, value in saved[name].items()
+                               if each not in deleted}
+            self._files.write("vectors.json", to_json(saved))
+        block = self._read_block()
+        if block is not None and not deleted.isdisjoint(ids_of_block(block)):
+            self._files.write("vectors.f32", without_vectors(block, deleted))
+
+    # -- what only a store of files asks ------------------------------------
 
     def kind(self) -> VectorKind | None:
         """Return whose dense vectors vectors.json holds; None when there are none."""
-        with contextlib.suppress(ValueError, LookupError, AttributeError, TypeError):
-            content = from_json(self._files.read("vectors.json") or b"{}")
-            if content["backend"] != "local":
-                return VectorKind(content["backend"], content["model"], content["dimension"])
-        return None
+        saved = self._read_json()
+        if saved.get("backend") in (None, "local") or not {"model", "dimension"} <= saved.keys():
+            return None
+        return VectorKind(saved["backend"], saved["model"], saved["dimension"])
 
-    def put(self, kind: Vectorizer | VectorKind, vectors: Mapping[str, Vector]) -> None:
-        """Keep vectors of memories that are still there, in memory until `save`."""
-        cache = self.cache(kind)
-        for memory_id, vector in vectors.items():
-            mark = self._mark_of(memory_id)
-            if mark is not None and cache.put(memory_id, vector, mark=mark):
-                self.fresh[memory_id] = None
+    def unknown_ids(self) -> list[str]:
+        """Return the ids in both files that no record has, sorted."""
+        found = set(self._read_json()["vectors"])
+        block = self._read_block()
+        if block is not None:
+            found.update(ids_of_block(block))
+        return sorted(found - self._records.lines.keys())
 
-    def cache(self, kind: Vectorizer | VectorKind) -> VectorCache:
-        """Return the cache of this model, with what other processes have written to it."""
-        cache, model = self._cache, (kind.name, kind.model)
-        seen = self._stamps()
-        same = cache is not None and (cache.backend, cache.model) == model and (
-            kind.dimension in (None, cache.dimension) or cache.dimension is None)
-        if same and seen == self._seen:
-            return cache
-        dimension = kind.dimension or (cache.dimension if same else None)
-        self._cache = VectorCache(*model, dimension)
-        self._load(self._cache)
-        if same:
-            self._cache.take(cache, self.fresh)
+    def forget(self, memory_id: str) -> None:
+        """Take one vector out of memory: its text has changed or gone."""
+        if self._cache is not None:
+            self._cache.drop(memory_id)
+
+    def save(self) -> None:
+        """Write what is new, with what another process has added meanwhile."""
+        mine = self._cache
+        merged = VectorCache(mine.backend, mine.model, mine.dimension)
+        self._load(merged)
+        merged.copy_from(mine, self.unsaved)
+        if merged.is_block_outdated or merged.bytes_outside_block() > VECTORS_IN_JSON:
+            merged = self._write_block(merged)
+        self._files.write("vectors.json", merged.dump())
+        self._cache = merged
+        self.unsaved = {}
+        self._versions_read = self._versions()
+
+    def _write_block(self, cache: VectorCache) -> VectorCache:
+        """Write all vectors to vectors.f32, or remove that file where they are few.
+
+        Return a cache of them in which vectors.json keeps only those that no block holds.
+        """
+        packed = VectorCache(cache.backend, cache.model, cache.dimension)
+        block = cache.dump_block() if cache.checksums() else b""
+        if len(block) > VECTORS_IN_JSON:
+            self._files.write("vectors.f32", block)
+            packed.load(packed.dump(), self._read_block())
         else:
-            self.fresh.clear()
-        self._seen = seen
-        if self._cache.notice:
-            self._files.notices.append(self._cache.notice)
-        return self._cache
+            packed.copy_from(cache, list(cache.checksums()))
+            (self._files.root / "vectors.f32").unlink(missing_ok=True)
+        return packed
 
-    def _stamps(self) -> tuple:
+    # -- reading ------------------------------------------------------------
+
+    def _cache_of(self, kind: Vectorizer | VectorKind) -> VectorCache:
+        """Return the vectors of this model, with what other processes have written of them."""
+        cache = self._cache
+        versions = self._versions()
+        is_same_model = cache is not None and cache.fits(kind)
+        if is_same_model and versions == self._versions_read:
+            return cache
+        dimension = kind.dimension or (cache.dimension if is_same_model else None)
+        fresh = VectorCache(kind.name, kind.model, dimension)
+        self._load(fresh)
+        if is_same_model:
+            fresh.copy_from(cache, self.unsaved)
+        else:
+            self.unsaved.clear()
+        if fresh.notice:
+            self._files.notices.append(fresh.notice)
+        self._cache = fresh
+        self._versions_read = versions
+        return fresh
+
+    def _versions(self) -> tuple:
         root = self._files.root
         return file_version(root / "vectors.json"), file_version(root / "vectors.f32")
 
     def _load(self, cache: VectorCache) -> None:
         """Read what is on the disk of this model; leave out what is of another text."""
-        data, block = self._files.read("vectors.json"), self._block()
+        nothing = b'{"backend": null, "vectors": {}}'
+        data = self._files.read("vectors.json")
+        block = self._read_block()
         try:
-            cache.load(data or b'{"backend": null, "vectors": {}}', block)
+            cache.load(data or nothing, block)
         except (ValueError, LookupError, TypeError):
-            cache.load(b'{"backend": null, "vectors": {}}')
+            cache.load(nothing)
             self._files.set_aside(self._files.root / "vectors.json", "; made again")
-        cache.notice = cache.notice if data else None
-        for memory_id, mark in list(cache.marks().items()):
-            now = self._mark_of(memory_id)
-            if now is None or mark not in (0, now):
+        if not data:
+            cache.notice = None
+        for memory_id, checksum in list(cache.checksums().items()):
+            now = self._records.text_checksum(memory_id)
+            if now is None or checksum not in (0, now):
                 cache.drop(memory_id)
 
-    def _block(self) -> bytes | None:
+    def _read_json(self) -> dict[str, Any]:
+        """Return the content of vectors.json, without vectors where it cannot be read."""
+        with contextlib.suppress(ValueError):
+            content = from_json(self._files.read("vectors.json") or b"{}")
+            if isinstance(content, dict) and isinstance(content.get("vectors"), dict):
+                return content
+        return {"vectors": {}}
+
+    def _read_block(self) -> bytes | None:
         """Return the bytes of vectors.f32, mapped where they are plain; a damaged one goes."""
         path = self._files.root / "vectors.f32"
         try:
-            is_plain = self._files.cipher is None
-            data = _map_file(path) if is_plain else self._files.read(path.name)
+            data = _map_file(path) if self._files.cipher is None else self._files.read(path.name)
             if data is not None:
                 read_block(data)
             return data
@@ -7150,78 +7647,35 @@ class VectorFiles:
             self._files.set_aside(path, "; made again")
             return None
 
-    def save(self) -> None:
-        """Write what is new, with what another process has added meanwhile."""
-        mine = self._cache
-        disk = VectorCache(mine.backend, mine.model, mine.dimension)
-        self._load(disk)
-        disk.take(mine, self.fresh)
-        self._write(disk)
-        self._cache, self.fresh = disk, {}
 
-    def _write(self, cache: VectorCache) -> None:
-        path = self._files.root / "vectors.f32"
-        if cache.faded or cache.loose_bytes() > VECTORS_IN_JSON:
-            block = cache.dump_block() if cache.marks() else None
-            small = VectorCache(cache.backend, cache.model, cache.dimension)
-            if block and len(block) > VECTORS_IN_JSON:
-                self._files.write(path.name, block)
-                small.load(small.dump(), self._block())
-            else:
-                small.take(cache, list(cache.marks()))
-                path.unlink(missing_ok=True)
-            cache.load(small.dump(), self._block())
-        self._files.write("vectors.json", cache.dump())
-        self._seen = self._stamps()
-
-    def strange(self) -> list[str]:
-        """Return the ids in both files that no record has, sorted."""
-        found: set[str] = set()
-        with contextlib.suppress(ValueError, LookupError, AttributeError, TypeError):
-            found |= from_json(self._files.read("vectors.json") or b"{}")["vectors"].keys()
-        if (block := self._block()) is not None:
-            found |= {row[0] for row in read_block(block)[0][3]}
-        return sorted(each for each in found if self._mark_of(each) is None)
-
-    def forget(self, memory_id: str) -> None:
-        """Take one vector out of memory: its text has changed or gone."""
-        if self._cache is not None:
-            self._cache.drop(memory_id)
-
-    def drop(self, ids: Iterable[str]) -> None:
-        """Take the vectors of these memories out of memory and out of both files."""
-        gone = set(ids)
-        for memory_id in gone if self._cache is not None else ():
-            self._cache.drop(memory_id)
-            self.fresh.pop(memory_id, None)
-        with contextlib.suppress(ValueError, LookupError, AttributeError, TypeError):
-            content = from_json(self._files.read("vectors.json") or b"{}")
-            kept = {i: v for i, v in content["vectors"].items() if i not in gone}
-            if len(kept) < len(content["vectors"]):
-                marks = {i: m for i, m in content.get("marks", {}).items() if i in kept}
-                self._files.write("vectors.json", to_json({
-                    **content, **({"marks": marks} if marks else {}), "vectors": kept}))
-        block = self._block()
-        if block is not None and gone & {row[0] for row in read_block(block)[0][3]}:
-            self._files.write("vectors.f32", without_vectors(block, gone))
+VECTORS_IN_JSON = 1 << 20                          # bytes of float32
 
 
 class Journal:
     """index.json and index.journal: the records themselves.
 
     index.json is a JSON array with one entry a line. index.journal holds what came since, one
-    transaction a line: `crc32 JSON\n`, the JSON being a list of operations. A torn last line was
-    never acknowledged and is cut off. Replaying a journal over an index.json that already holds
-    it changes nothing.
+    transaction a line: `crc32 JSON\\n`, the JSON being a list of operations:
+
+        ["put", entry]                           a memory was added or replaced
+        ["del", id, [fingerprint, ...], {id, why, at}]     it was deleted, with its tombstone
+        ["del", id]                              it was deleted and may come back
+        ["touch", {id: [access_count, importance]}, time]  they were accessed; counts, not "one
+                                                 more": a journal may be read twice
+        ["lift", fingerprint]                    a tombstone was removed
+
+    A torn last line was never acknowledged and is cut off. Replaying a journal over an
+    index.json that already holds it changes nothing.
 
     .state_records.json, written before index.json, tells a file of ours from any other. It is
-    {"version": 1, "count", "forgotten", "loss", "check", "before"}; the last two are length and
-    crc32 of this index.json and of the one it replaces.
+    {"version": 1, "count", "forgotten", "loss", "check", "before"}: the number of memories, of
+    tombstones and of memories before a loss (0 without one), then length and crc32 of this
+    index.json and of the one it replaces.
     """
 
     def __init__(self, files: RootFiles) -> None:
-        self.seen: tuple | None = None             # stamps of both files when they were read
-        self.end = 0                               # how much of the journal was read or written
+        self.seen: tuple | None = None             # versions of both files when they were read
+        self.end = 0                               # bytes of the journal that were read or written
         self.check: list[int] = [0, 0]             # length and crc32 of index.json
         self.damage = ""                           # "bad" or "torn": a line of the journal
         self._files = files
@@ -7229,9 +7683,13 @@ class Journal:
         self._index = files.root / "index.json"
         self._journal = files.root / "index.journal"
 
-    def stamps(self) -> tuple:
-        """Return the stamps of index.json and of the journal as they are now."""
+    def versions(self) -> tuple:
+        """Return the file versions of index.json and of the journal as they are now."""
         return file_version(self._index), file_version(self._journal)
+
+    def read_anew(self) -> None:
+        """Have the next look read everything: memory or the files are not what they were."""
+        self.seen = None
 
     def is_continued(self, now: tuple) -> bool:
         """Tell whether index.json is the one that was read, and the journal only longer."""
@@ -7252,9 +7710,16 @@ class Journal:
         """Tell whether a process that wrote compacts the journal when it closes."""
         return self.end > _JOURNAL_ON_CLOSE and self.index_size() < _SMALL_INDEX
 
+    # -- index.json ---------------------------------------------------------
+
     def read_index(self, recover: Callable[[bytes | None], bytes]) -> bytes:
         """Return the plain bytes of index.json; what *recover* makes when they cannot be had."""
         self._has_durable_name = False             # another process may have made the journal
+        data = self._read_or_recover(recover)
+        self.check = _length_and_crc(data)
+        return data
+
+    def _read_or_recover(self, recover: Callable[[bytes | None], bytes]) -> bytes:
         root = self._files.root
         try:
             data = self._index.read_bytes()
@@ -7270,94 +7735,28 @@ class Journal:
             self._files.check_key(data)
             return recover(data)
 
-    def note_read(self, data: bytes) -> None:
-        """Remember which index.json was read."""
-        self.check = [len(data), zlib.crc32(data)]
+    def entries(self, data: bytes, checked: Collection[bytes]) -> list:
+        """Return the entries of index.json, checked ones as lines; ValueError when damaged."""
+        entries: Any = [line if line in checked else from_json(line)
+                        for line in _split_rows(data) or ()]
+        if not entries:                            # of another layout, or empty
+            entries = from_json(data)
+        if not isinstance(entries, list):
+            raise ValueError("not an array")
+        if not entries and data != join_rows(()) and any(self._files.root.glob("store/*.md")):
+            raise ValueError("emptied by somebody else")
+        return entries
 
-    def read(self, start: int, known_until: int) -> Iterator[list[list]]:
-        """Yield the operations of each line from byte *start*; a damaged line is left out.
-
-        Entries up to byte *known_until* were checked when the search state was saved.
-        """
-        data = b""
-        with contextlib.suppress(FileNotFoundError), open(self._journal, "rb") as file:
-            file.seek(start)
-            data = file.read()
-        self.end = start
-        *lines, tail = data.split(b"\n")
-        if tail and self._is_line(tail):           # only its line end is missing
-            lines.append(tail)
-        for line in lines:
-            self.end += len(line) + 1
-            try:
-                yield self._operations(line, is_known=self.end <= known_until)
-            except ValueError:
-                self._files.check_key(line[9:])
-                self._files.notices.append(_BAD_LINE)
-                self.damage = "bad"
-
-    def _operations(self, line: bytes, *, is_known: bool) -> list[list]:
-        if not self._is_line(line):
-            raise ValueError("checksum")
-        operations = from_json(unseal(line[9:], self._files.cipher))
-        for operation in operations if not is_known else ():
-            if operation[0] == "put":
-                Memory.from_entry(operation[1])
-        return operations
-
-    @staticmethod
-    def _is_line(line: bytes) -> bool:
-        """Tell whether a line of the journal is whole."""
-        return re.match(rb"[0-9a-f]{8} ", line) is not None and (
-            int(line[:8], 16) == zlib.crc32(line[9:]))
-
-    def append(self, operations: list[list], *, durable: bool) -> None:
-        """Append one transaction as a line; it is acknowledged when *durable* has returned."""
-        payload = seal(to_json(operations), self._files.cipher)
-        line = b"%08x %s\n" % (zlib.crc32(payload), payload)
-        self.end = append_bytes(self._journal, line, durable=durable,
-                                new_name=not self._has_durable_name)
-        self._has_durable_name |= durable
-        self.seen = (self.seen[0], file_version(self._journal))
-
-    def cut_torn_tail(self) -> None:
-        """Cut off the unfinished last line of a process that was killed while it wrote."""
-        seen = file_version(self._journal)
-        if seen is None or seen[2] == self.end:
-            return
-        self.damage = self.damage or "torn"
-        try:
-            if seen[2] > self.end:
-                os.truncate(self._journal, self.end)
-            else:                                  # a last line that lacked its line end
-                append_bytes(self._journal, b"\n")
-        except OSError as problem:
-            raise storage_error(problem, self._journal) from None
-        self.seen = (self.seen[0], file_version(self._journal))
-
-    def copy_aside(self) -> str:
-        """Keep a damaged journal under another name; return where, in brackets, or ""."""
-        return f" ({_put_aside(self._journal, copy=True)})" if self._journal.exists() else ""
-
-    def compact(self, rows: Iterable[bytes], known: Mapping[str, int]) -> None:
-        """Write index.json from *rows*, and only then remove the journal."""
-        self.write_index(join_rows(rows), known)
-        self._journal.unlink(missing_ok=True)
-        self.end = 0
-        self._has_durable_name = False
-        self.seen = (file_version(self._index), None)
-
-    def write_index(self, data: bytes, known: Mapping[str, int]) -> None:
-        """Write index.json, and before it what is *known* of it: count, forgotten, loss."""
-        before = self.check
-        self.note_read(data)
-        state = {"version": 1, **known, "check": self.check, "before": before}
+    def write_index(self, data: bytes, counts: Mapping[str, int]) -> None:
+        """Write index.json, and before it its *counts*: count, forgotten, loss."""
+        before, self.check = self.check, _length_and_crc(data)
+        state = {"version": 1, **counts, "check": self.check, "before": before}
         with contextlib.suppress(StorageError):    # a folder in its place stops no write
             write_atomic(self._files.root / ".state_records.json",
                          seal(to_json(state), self._files.cipher), durable=False)
         self._files.write("index.json", data)
 
-    def known(self) -> dict[str, Any]:
+    def saved_state(self) -> dict[str, Any]:
         """Return .state_records.json; counts of 0 and no checks when it cannot be read."""
         shape = {"count": int, "forgotten": int, "loss": int, "check": [int, int],
                  "before": [int, int]}
@@ -7368,20 +7767,221 @@ class Journal:
                 return content
         return {"count": 0, "forgotten": 0, "loss": 0, "check": None, "before": None}
 
-    def is_ours(self, known: Mapping[str, Any]) -> bool:
+    def is_ours(self, state: Mapping[str, Any]) -> bool:
         """Tell whether the index.json that was read is one that `write_index` wrote last."""
-        if self.check == known["check"]:
+        if self.check == state["check"]:
             return True
-        was_killed_before_rename = self.check == known["before"] and self._journal.exists()
+        was_killed_before_rename = self.check == state["before"] and self._journal.exists()
         return was_killed_before_rename
 
-    def mark(self, end: int) -> list[int]:
+    def compact(self, lines: Iterable[bytes], counts: Mapping[str, int]) -> None:
+        """Write index.json from its *lines*, and only then remove the journal."""
+        self.write_index(join_rows(lines), counts)
+        self._journal.unlink(missing_ok=True)
+        self.end = 0
+        self._has_durable_name = False
+        self.seen = (file_version(self._index), None)
+
+    # -- index.journal ------------------------------------------------------
+
+    def append(self, operations: list[list], *, durable: bool) -> None:
+        """Append one transaction as a line; it is acknowledged when *durable* has returned."""
+        payload = seal(to_json(operations), self._files.cipher)
+        line = b"%08x %s\n" % (zlib.crc32(payload), payload)
+        self.end = append_bytes(self._journal, line, durable=durable,
+                                new_name=not self._has_durable_name)
+        self._has_durable_name |= durable
+        self.seen = (self.seen[0], file_version(self._journal))
+
+    def read(self, start: int, checked_until: int) -> Iterator[list[list]]:
+        """Yield the operations of each line from byte *start*; a damaged line is left out.
+
+        Entries up to byte *checked_until* were checked when the search state was saved.
+        """
+        data = b""
+        with contextlib.suppress(FileNotFoundError), open(self._journal, "rb") as file:
+            file.seek(start)
+            data = file.read()
+        self.end = start
+        *lines, tail = data.split(b"\n")
+        if tail and self._is_whole(tail):          # only its line end is missing
+            lines.append(tail)
+        for line in lines:
+            self.end += len(line) + 1
+            try:
+                yield self._operations(line, is_checked=self.end <= checked_until)
+            except ValueError:
+                self._files.check_key(line[9:])
+                self._files.notices.append(_BAD_LINE)
+                self.damage = "bad"
+
+    def _operations(self, line: bytes, *, is_checked: bool) -> list[list]:
+        if not self._is_whole(line):
+            raise ValueError("checksum")
+        operations = from_json(unseal(line[9:], self._files.cipher))
+        if not is_checked:
+            for operation in operations:
+                if operation[0] == "put":
+                    Memory.from_entry(operation[1])
+        return operations
+
+    @staticmethod
+    def _is_whole(line: bytes) -> bool:
+        """Tell whether a line of the journal is as it was written."""
+        has_checksum = re.match(rb"[0-9a-f]{8} ", line) is not None
+        return has_checksum and int(line[:8], 16) == zlib.crc32(line[9:])
+
+    def cut_torn_tail(self) -> None:
+        """Cut off the unfinished last line of a process that was killed while it wrote."""
+        now = file_version(self._journal)
+        if now is None or now[2] == self.end:
+            return
+        self.damage = self.damage or "torn"
+        try:
+            if now[2] > self.end:
+                os.truncate(self._journal, self.end)
+            else:                                  # a last line that lacked its line end
+                append_bytes(self._journal, b"\n")
+        except OSError as problem:
+            raise storage_error(problem, self._journal) from None
+        self.seen = (self.seen[0], file_version(self._journal))
+
+    def keep_damaged_copy(self) -> str:
+        """Keep a damaged journal under another name; return where, in brackets, or ""."""
+        if not self._journal.exists():
+            return ""
+        return f" ({_set_aside_or_leave(self._journal, copy=True)})"
+
+    def checksum(self, end: int) -> list[int]:
         """Return length and crc32 of the journal's first *end* bytes: is it still that one?"""
         try:
-            data = self._journal.read_bytes()[:end]
+            return _length_and_crc(self._journal.read_bytes()[:end])
         except OSError:
-            data = b""
-        return [len(data), zlib.crc32(data)]
+            return _length_and_crc(b"")
+
+
+_LONG_JOURNAL, _JOURNAL_ON_CLOSE = 65_536, 16_384  # bytes of index.journal
+_SMALL_INDEX = 1_048_576                           # bytes of index.json
+_BAD_LINE = "a damaged line of index.journal is left out"
+
+
+def _length_and_crc(data: bytes) -> list[int]:
+    return [len(data), zlib.crc32(data)]
+
+
+class SavedIndex:
+    """One derived index: a file, and its content in memory once it was opened.
+
+    `unsaved` holds the ids of memories that the file does not know as they are now. Opening reads
+    these from the records, so the file may be older than the records, an open index never is.
+
+    *make* returns an empty index, *load* reads one from the bytes of the file, and *add* brings
+    one entry of the records into it.
+    """
+
+    def __init__(self, path: Path, files: RootFiles, records: Records, *,
+                 make: Callable[[], Any], load: Callable[[bytes], Any],
+                 add: Callable[[Any, str, Mapping[str, Any]], None]) -> None:
+        self.path = path
+        self.index: Any = None                     # None until it is opened
+        self.unsaved: dict[str, None] = {}
+        self.is_valid = False                      # the file is right, but for `unsaved`
+        self._files = files
+        self._records = records
+        self._make = make
+        self._load = load
+        self._add = add
+
+    def open(self, report_progress: Callable[[str, int, int], None] | None = None) -> Any:
+        """Return the index, brought up to date with the records."""
+        if self.index is not None:
+            return self.index
+        self.index = self._read() if self.is_valid else None
+        if self.index is None:                     # derived: made again from the records
+            self.index, self.is_valid = self._make(), False
+            self.unsaved = dict.fromkeys(self._records.lines)
+        for done, memory_id in enumerate(self.unsaved, 1):
+            self.apply(memory_id, self._records.entry(memory_id))
+            if report_progress and len(self.unsaved) > 500 and done % 100 == 0:
+                report_progress(f"indexing {self.path.stem}", done, len(self.unsaved))
+        return self.index
+
+    def _read(self) -> Any:
+        """Return the index in the file; None where it cannot be read."""
+        cipher = self._files.cipher
+        try:
+            if cipher is None:
+                return self._load(_map_file(self.path))
+            data = self.path.read_bytes()          # a plain one is from before encryption
+            return self._load(cipher.open(data)) if is_ciphertext(data) else None
+        except (ValueError, LookupError, TypeError, AttributeError, struct.error):
+            self._files.set_aside(self.path, "; it is made again from the records")
+        except OSError:
+            pass
+        return None
+
+    def can_be_read(self) -> bool:
+        """Tell whether the file is there and whole; nothing is set aside."""
+        try:
+            self._load(unseal(self.path.read_bytes(), self._files.cipher))
+            return True
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, struct.error):
+            return False
+
+    def change(self, memory_id: str, entry: Mapping[str, Any] | None) -> None:
+        """Take over a changed memory; *entry* None: it was deleted."""
+        self.unsaved[memory_id] = None
+        if self.index is not None:
+            self.apply(memory_id, entry)
+
+    def apply(self, memory_id: str, entry: Mapping[str, Any] | None) -> None:
+        """Make the index hold this entry under this id, or nothing."""
+        if entry is None:
+            self.index.remove(memory_id)
+        else:
+            self._add(self.index, memory_id, entry)
+
+    def rebuild(self) -> None:
+        """Make the index again from the records; the file follows with the next `save`."""
+        self.index, self.is_valid = None, False
+        self.open()
+
+    def size_on_disk(self) -> int:
+        """Return the bytes of the file, 0 where there is none."""
+        try:
+            return self.path.stat().st_size
+        except OSError:
+            return 0
+
+    def save(self) -> None:
+        """Write the index whole; the file then knows every change."""
+        make_folder(self.path.parent)
+        write_atomic(self.path, seal(self.index.dump(), self._files.cipher), durable=False)
+        self.unsaved, self.is_valid = {}, True
+
+
+def _add_to_keyword_index(index: BM25Index, memory_id: str, entry: Mapping[str, Any]) -> None:
+    """Bring an entry into the keyword index: its words, labels and tags."""
+    tags = [f"#{tag}" for tag in tag_forms(entry.get("tags") or ())]
+    index.add(memory_id, entry["content"], [*text_labels(entry["content"]), *tags])
+
+
+def _indexed_fields(entry: Mapping[str, Any] | None) -> tuple | None:
+    """Return what of an entry stands in the indexes."""
+    return entry and (entry["content"], tuple(entry.get("tags") or ()))
+
+
+def _add_to_graph(graph: GraphStore, memory_id: str, entry: Mapping[str, Any]) -> None:
+    """Bring an entry into the graph, in place of what it said before."""
+    graph.remove(memory_id)
+    graph.add(memory_id, entry["content"])
+
+
+def _map_file(path: Path) -> memoryview:
+    """Map a file read-only into memory."""
+    import mmap
+    with open(path, "rb") as file:
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 INDEX_SHARE = 3             # an index takes at most about this many times the bytes of index.json
@@ -7390,90 +7990,99 @@ INDEX_SHARE = 3             # an index takes at most about this many times the b
 class SearchState:
     """.search/ and graph.json: what is derived from the records so that a search finds them.
 
-    .search/state.json says which index.json and how much of the journal the saved indexes know,
-    and the ids by which each lags behind: {"format", "index", "journal", "hot", "changed",
-    "unmirrored", "crc"}. A state of other records, another version or other settings is not
-    used. All of it can be made again, so nothing waits for the disk.
+    .search/state.json says which records the saved indexes know:
+
+        format      version of this module and the settings that an index depends on
+        index       length and crc32 of index.json
+        journal     length and crc32 of the part of index.journal that is counted
+        hot         {id: access_count} of the hot memories
+        changed     {name of an index: ids that its file does not know as they are}
+        unmirrored  ids whose file in store/ may be older than the record
+        crc         crc32 of the rest
+
+    A state of other records, another version or other settings is not used. All of it can be
+    made again, so nothing waits for the disk.
     """
 
-    def __init__(self, files: RootFiles, settings: Mapping[str, Any]) -> None:
-        self.known_until = 0                       # bytes of the journal that the state counts
-        self.pending_before: frozenset[str] = frozenset()     # mirror files pending at that time
+    def __init__(self, files: RootFiles, records: Records, settings: Mapping[str, Any]) -> None:
+        self.journal_end = 0                       # bytes of the journal that the state counts
+        self.unmirrored: frozenset[str] = frozenset()     # as the state names them
         self._files = files
-        self._saved_lag = 0
+        self._saved_count = 0                      # of unsaved changes, when it was saved
         names = ("stem", "grams", "cues", "bm25_k1", "bm25_b")
         self._format = f"{__version__} 4 " + " ".join(f"{n}={settings[n]}" for n in names)
 
-        def make_words(postings: Postings | None = None) -> BM25Index:
+        def make_keyword_index(postings: Postings | None = None) -> BM25Index:
             tokens = functools.partial(tokenize_terms, stem=bool(settings["stem"]),
                                        grams=settings["grams"], cues=bool(settings["cues"]))
             return BM25Index(
                 float(settings["bm25_k1"]), float(settings["bm25_b"]), tokens, postings=postings,
                 select=query_terms if settings["stop_words"] else list,
                 spelling=bool(settings["spelling"]))
-        self.words = SavedIndex(files.root / ".search" / "index.bin", make_words,
-                                lambda data: make_words(MemoryPostings.load(data)), index_entry)
-        self.graph = SavedIndex(files.root / "graph.json", GraphStore, GraphStore.load,
-                                graph_entry)
+
+        self.words = SavedIndex(
+            files.root / ".search" / "index.bin", files, records, make=make_keyword_index,
+            load=lambda data: make_keyword_index(MemoryPostings.load(data)),
+            add=_add_to_keyword_index)
+        self.graph = SavedIndex(files.root / "graph.json", files, records, make=GraphStore,
+                                load=GraphStore.load, add=_add_to_graph)
         self.indexes = {"words": self.words, "graph": self.graph}
 
-    def changed(self, memory_id: str, entry: Mapping[str, Any] | None) -> None:
-        """Tell the indexes in memory of an entry (None: deleted), and note it for the files."""
+    def change(self, memory_id: str, entry: Mapping[str, Any] | None) -> None:
+        """Take over a changed memory; *entry* None: it was deleted."""
         for index in self.indexes.values():
-            index.changed[memory_id] = None
-            if index.index is not None:
-                index.apply(memory_id, entry)
+            index.change(memory_id, entry)
 
-    def is_behind(self) -> bool:
+    def has_unsaved_changes(self) -> bool:
         """Tell whether the indexes know more, or less, than when the state was saved."""
-        return self._lag() != self._saved_lag
+        return self._unsaved_count() != self._saved_count
 
-    def _lag(self) -> int:
-        return sum(len(index.changed) for index in self.indexes.values())
+    def _unsaved_count(self) -> int:
+        return sum(len(index.unsaved) for index in self.indexes.values())
 
-    def load(self, journal: Journal) -> dict[str, Any]:
+    def read(self, journal: Journal) -> dict[str, Any]:
         """Return the saved state when it fits this journal, {} when none does."""
         try:
             state = from_json(self._files.read(".search/state.json") or b"{}")
             if state and state.pop("crc") != zlib.crc32(to_json(state)):
                 return {}
-            complete = {"index", "journal", "hot", "changed", "unmirrored"} <= state.keys()
-            same = complete and state["format"] == self._format and (
-                state["journal"] == journal.mark(state["journal"][0]))
-            return state if same and isinstance(state["changed"], dict) else {}
+            is_complete = {"index", "journal", "hot", "changed", "unmirrored"} <= state.keys()
+            fits_here = is_complete and state["format"] == self._format and (
+                state["journal"] == journal.checksum(state["journal"][0]))
+            return state if fits_here and isinstance(state["changed"], dict) else {}
         except (StorageError, ValueError, AttributeError, LookupError, TypeError):
             return {}
 
-    def take(self, state: Mapping[str, Any], *, is_trusted: bool) -> None:
-        """Believe the files as far as *state* says, or not at all."""
+    def trust(self, state: Mapping[str, Any]) -> None:
+        """Use the saved indexes as far as *state* says; {}: not at all."""
+        changed = state.get("changed", {})
         for name, index in self.indexes.items():
             if index.index is None:
-                saved = state["changed"].get(name) if is_trusted else None
-                index.is_valid = saved is not None
-                index.changed = dict.fromkeys(saved or ())
-        self._saved_lag = self._lag() if is_trusted else 0
-        self.known_until = state["journal"][0] if is_trusted else 0
-        self.pending_before = frozenset(state.get("unmirrored", ()))
+                index.is_valid = changed.get(name) is not None
+                index.unsaved = dict.fromkeys(changed.get(name) or ())
+        self._saved_count = self._unsaved_count() if state else 0
+        self.journal_end = state["journal"][0] if state else 0
+        self.unmirrored = frozenset(state.get("unmirrored", ()))
 
     def save(self, journal: Journal, *, hot: Mapping[str, int], count: int,
-             pending: Iterable[str]) -> None:
-        """Save each index that lags far behind; name what the others lag by in state.json.
+             unmirrored: Iterable[str]) -> None:
+        """Save each index that has many unsaved changes; name those of the others in state.json.
 
-        *count* is the number of memories, *pending* names mirror files that may be older.
+        *count* is the number of memories.
         """
-        limit = max(16, math.isqrt(count) // 8)    # of texts to index again, each time
+        most_unsaved = max(16, math.isqrt(count) // 8)     # texts to index again at each start
         for index in self.indexes.values():
-            is_due = not index.is_valid or len(index.changed) > limit
+            is_due = not index.is_valid or len(index.unsaved) > most_unsaved
             if index.index is not None and is_due and self._leaves_room(index):
-                index.save(self._files.cipher)
-        changed = {name: list(index.changed) for name, index in self.indexes.items()
+                index.save()
+        changed = {name: list(index.unsaved) for name, index in self.indexes.items()
                    if index.is_valid}
         state = {"format": self._format, "index": journal.check,
-                 "journal": journal.mark(journal.end), "hot": hot, "changed": changed,
-                 "unmirrored": list(pending)}
+                 "journal": journal.checksum(journal.end), "hot": hot, "changed": changed,
+                 "unmirrored": list(unmirrored)}
         data = to_json({**state, "crc": zlib.crc32(to_json(state))})
         self._files.write(".search/state.json", data, durable=False)
-        self._saved_lag = self._lag()
+        self._saved_count = self._unsaved_count()
 
     def _leaves_room(self, index: SavedIndex) -> bool:
         """Tell whether the disk has room for an index and, beside it, twice for the records.
@@ -7490,6 +8099,85 @@ class SearchState:
         return free > roughly + 2 * records
 
 
+class FileSearch:
+    """The searches over a store of files; see `RecordSearch` for what each returns."""
+
+    def __init__(self, records: Records, state: SearchState, settings: Mapping[str, Any], *,
+                 report_progress: Callable[[str, int, int], None]) -> None:
+        self._records = records
+        self._state = state
+        self._settings = settings
+        self._report_progress = report_progress
+        self._local = LocalHashVectorizer()
+
+    @property
+    def index(self) -> BM25Index:
+        """The keyword index, brought up to date with the records."""
+        return self._state.words.open(self._report_progress)
+
+    def words(self, query: str, k: int, *, accept: Callable[[str], bool] | None = None,
+              rarest: int | None = None) -> list[tuple[str, float]]:
+        boost = dict.fromkeys(self._records.hot, float(self._settings["hot_boost"]))
+        return self.index.search(query, k, accept=accept, boost=boost, rarest=rarest)
+
+    def in_context(self, query: str, found: Sequence[tuple[str, float]], *, scale: float = 1.0,
+                   accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
+        def sources(ids: Iterable[str]) -> dict[str, bytes | None]:
+            return {memory_id: self._records.source(memory_id) for memory_id in ids
+                    if accept is None or accept(memory_id)}
+
+        return rank_in_context(
+            self.index, query, found, sources=sources, scale=scale,
+            neighbours=self._settings["neighbours"], share=self._settings["source_share"],
+            speaker=self._settings["speaker"])
+
+    def spelling(self, query: str, k: int, *,
+                 accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
+        return search_spelling(self.index, query, k, texts=self._records.text, accept=accept,
+                               vectorizer=self._local)
+
+    def ideal_score(self, query: str) -> float:
+        return self.index.ideal_score(query)
+
+    def duplicate(self, text: str, *,
+                  accept: Callable[[str], bool] | None = None) -> str | None:
+        return find_duplicate(self.index, text, self._records.text, accept=accept)
+
+    def conflict_candidates(self, text: str) -> list[str]:
+        return conflict_candidates(self.index, text)
+
+    def containing(self, text: str) -> list[str]:
+        wanted = normalise(text)
+        if not wanted:
+            return []
+        is_word = is_one_word(wanted)
+        ids = self.index.containing(wanted) if is_word else reversed(self._records.lines)
+        return [memory_id for memory_id in ids
+                if wanted in normalise(self._records.text(memory_id))]
+
+    def tagged(self, tags: Sequence[str], most: int | None = None) -> list[str]:
+        ids = self.index.with_all(f"#{tag}" for tag in tag_forms(tags))
+        newest = sorted(((self._records.created_at(memory_id), memory_id) for memory_id in ids),
+                        reverse=True)
+        return [memory_id for _, memory_id in newest[:most]]
+
+    def made_between(self, first: datetime, last: datetime) -> list[str]:
+        return self._records.made_between(first, last)
+
+    def known_words(self, words: Iterable[str]) -> dict[str, int]:
+        return self.index.known_words(words)
+
+    def words_beginning(self, start: str) -> list[str]:
+        return self.index.words_beginning(start)
+
+    def graph(self, *, rebuild: bool = False) -> GraphStore:
+        graph = self._state.graph
+        if rebuild:
+            graph.rebuild()
+            graph.save()
+        return graph.open(self._report_progress)
+
+
 class Recovery:
     """What to do when index.json is damaged, missing, or replaced by one that holds less.
 
@@ -7500,37 +8188,40 @@ class Recovery:
 
     def __init__(self, files: RootFiles, mirror: Mirror, backups: Backups,
                  tombstones: Tombstones) -> None:
-        self.loss = 0                              # memories there were before a loss; 0 without
-        self.report = ""                           # the sentence about it, said once
+        self.count_before_loss = 0                 # of memories; 0 without a loss
+        self.report = ""                           # the sentence about it, emitted once
         self._files = files
         self._mirror = mirror
         self._backups = backups
         self._tombstones = tombstones
 
+    # -- a file that cannot be read -----------------------------------------
+
     def rebuild(self, damaged: bytes | None) -> list[Memory]:
-        """Return what is left of the records and say from where; DamagedData when nothing is."""
+        """Return what is left of the records and say from where; DamagedData when nothing is.
+
+        *damaged* are the bytes of index.json, None where it is missing.
+        """
         self._tombstones.read()
-        gone = self._tombstones.ids()
+        forgotten = self._tombstones.ids()
         found: dict[str, Memory] = {}
         counts = []
         for source, memories in (("the damaged file", self._salvage(damaged or b"")),
                                  ("the Markdown mirror", self._mirror.read()),
                                  ("the newest good backup", self._backups.newest())):
-            fresh = 0
-            for each in memories:
-                if each.id not in gone:
-                    fresh += each.id not in found
-                    found[each.id] = _whole(found.get(each.id), each)
-            counts += [f"{fresh} from {source}"] if fresh else []
+            before = len(found)
+            _add_copies(found, (each for each in memories if each.id not in forgotten))
+            if len(found) > before:
+                counts.append(f"{len(found) - before} from {source}")
         path = self._files.root / "index.json"
         if damaged and not found:
             raise DamagedData(f"{path} cannot be read and there is no mirror and no backup to "
                               "recover from; it was left as it is: put a good copy in its "
                               "place, or move it away to start empty")
-        aside = "it was missing" if damaged is None else _put_aside(path, copy=True)
+        aside = "it was missing" if damaged is None else _set_aside_or_leave(path, copy=True)
         self._files.notices.append(f"index.json was damaged ({aside}); recovered "
                                    f"{', '.join(counts) or 'nothing'}")
-        return [found[memory_id] for memory_id in sorted(found)]
+        return _by_id(found)
 
     def _salvage(self, damaged: bytes) -> Iterator[Memory]:
         """Yield the entries of every whole line of a file that is not whole."""
@@ -7555,10 +8246,10 @@ class Recovery:
         found: dict[str, Memory] = {}
         backups = (self._backups.read(path) or () for path in self._backups.paths())
         for memories in (self._mirror.read(), *backups):
-            for each in memories:
-                if not is_taken(each.id):
-                    found[each.id] = _whole(found.get(each.id), each)
-        return [found[memory_id] for memory_id in sorted(found)]
+            _add_copies(found, (each for each in memories if not is_taken(each.id)))
+        return _by_id(found)
+
+    # -- a file that holds less than it did ---------------------------------
 
     def look_for_loss(self, journal: Journal, held: int, is_taken: Callable[[str], bool]) -> None:
         """Find out whether another program put a smaller or older index.json in place.
@@ -7566,152 +8257,362 @@ class Recovery:
         *held* is how many memories index.json holds, without the journal. A file that this
         store wrote last is believed; any other one is compared with what else is known.
         """
-        self.loss, self.report = 0, ""
+        self.count_before_loss, self.report = 0, ""
         if journal.damage:                         # the next writer mends the journal first
             return
-        known = journal.known()
-        is_ours = journal.is_ours(known)
-        if is_ours and not known["loss"]:
+        state = journal.saved_state()
+        is_ours = journal.is_ours(state)
+        loss_before = state["loss"]
+        if is_ours and not loss_before:
             return
-        unknown = {path.stem for path in self._files.root.glob("store/mem_*.md")
-                   if re.fullmatch(r"mem_\d{8}_\d{6}_[0-9a-f]+", path.stem)
-                   and not is_taken(path.stem)}
-        forgotten = len(self._tombstones.ids()) - known["forgotten"]
-        fewer = known["count"] - held - max(forgotten, 0)
-        backed = [memory.id for memory in self._backups.newest()]
-        unknown_backed = {memory_id for memory_id in backed if not is_taken(memory_id)}
-        if known["loss"]:                          # the newest backup may be of what is left
+        forgotten_since = max(len(self._tombstones.ids()) - state["forgotten"], 0)
+        has_fewer = state["count"] - held - forgotten_since > 0
+        unknown = self._unknown_in_mirror(is_taken)
+        if loss_before:                            # the newest backup may be of what is left
             unknown |= {memory.id for memory in self.missing(is_taken)}
-        elif not is_ours and fewer > 0 or 2 * len(unknown_backed) > len(backed):
-            unknown |= unknown_backed
-        is_mended = held >= known["loss"] and (is_ours or fewer <= 0)
-        if not unknown and is_mended:
+        else:
+            unknown |= self._unknown_in_backup(is_taken, is_likely=has_fewer and not is_ours)
+        is_mended = held >= loss_before and (is_ours or not has_fewer)
+        if is_mended and not unknown:
             return
-        self.loss = max(known["loss"], known["count"], held + len(unknown))
-        way = (f"run `repair` to bring back {len(unknown)} from store/ and backups/" if unknown
-               else "no copy of the others was found in store/ or backups/; `repair --accept-loss` "
-               "counts this as all there is")
+        self.count_before_loss = max(loss_before, state["count"], held + len(unknown))
+        advice = (f"run `repair` to bring back {len(unknown)} from store/ and backups/"
+                  if unknown else "no copy of the others was found in store/ or backups/; "
+                  "`repair --accept-loss` counts this as all there is")
         self.report = ("index.json was replaced by another program and has lost memories: it "
-                       f"holds {held} where there were {self.loss}; {way}")
+                       f"holds {held} where there were {self.count_before_loss}; {advice}")
+
+    def counts(self, count: int) -> dict[str, int]:
+        """Return what is noted beside an index.json of *count* memories, so that a loss is found."""
+        return {"count": count, "forgotten": len(self._tombstones.ids()),
+                "loss": self.count_before_loss}
+
+    def accept_loss(self) -> None:
+        """Count what index.json holds as all there is; noted with the next compaction."""
+        self.count_before_loss = 0
+
+    def _unknown_in_mirror(self, is_taken: Callable[[str], bool]) -> set[str]:
+        """Return the ids of files in store/ that no record and no tombstone knows."""
+        return {path.stem for path in self._files.root.glob("store/mem_*.md")
+                if re.fullmatch(r"mem_\d{8}_\d{6}_[0-9a-f]+", path.stem)
+                and not is_taken(path.stem)}
+
+    def _unknown_in_backup(self, is_taken: Callable[[str], bool], *,
+                           is_likely: bool) -> set[str]:
+        """Return the ids of the newest backup that nothing knows, where that means a loss.
+
+        It does where one *is_likely* anyway, or where they are more than half of the backup.
+        """
+        ids = [memory.id for memory in self._backups.newest()]
+        unknown = {memory_id for memory_id in ids if not is_taken(memory_id)}
+        return unknown if is_likely or 2 * len(unknown) > len(ids) else set()
+
+
+def _add_copies(found: dict[str, Memory], memories: Iterable[Memory]) -> None:
+    """Add copies of memories; the first of each wins, unless it is the other cut short."""
+    for memory in memories:
+        first = found.setdefault(memory.id, memory)
+        text = first.content.rstrip()
+        if len(text) < len(memory.content) and memory.content.startswith(text):
+            found[memory.id] = memory
+
+
+def _by_id(found: Mapping[str, Memory]) -> list[Memory]:
+    return [found[memory_id] for memory_id in sorted(found)]
+
+
+class JournalState:
+    """What the operations of the journal change in memory.
+
+    That is the records and the tombstones, and what has yet to follow them: files of the mirror,
+    the indexes, the vectors, and the purge of deleted text from derived files.
+    """
+
+    def __init__(self, records: Records, tombstones: Tombstones, mirror: Mirror,
+                 search_state: SearchState, vectors: VectorFiles) -> None:
+        self.records = records
+        self.tombstones = tombstones
+        self.has_pending_purge = False             # deleted text may stand in derived files
+        self._mirror = mirror
+        self._search_state = search_state
+        self._vectors = vectors
+
+    def is_taken(self, memory_id: str) -> bool:
+        """Tell whether an id is in use or was."""
+        return memory_id in self.records or memory_id in self.tombstones.retired
+
+    def apply(self, operation: list, *, is_indexed: bool = False) -> None:
+        """Bring memory up to date with one operation, ours or the journal's.
+
+        *is_indexed* says that the search state on disk already counts it.
+        """
+        kind, subject, *rest = operation
+        if kind == "put":
+            self._set_record(subject["id"], subject, is_indexed=is_indexed)
+        elif kind == "del":
+            self._set_record(subject, None, is_indexed=is_indexed)
+            fingerprints, tombstone = rest or ((), None)
+            self.tombstones.add(subject, fingerprints, tombstone)
+            self.has_pending_purge = True
+        elif kind == "touch":
+            self._set_access_counts(subject, rest[0])
+        elif kind == "lift":
+            self.tombstones.by_fingerprint.pop(subject, None)
+
+    def _set_record(self, memory_id: str, entry: dict[str, Any] | None, *,
+                    is_indexed: bool) -> None:
+        """Replace a record, or delete it, and tell the mirror and the indexes."""
+        old = None if is_indexed else self.records.entry(memory_id)
+        if entry is None:
+            self.records.delete(memory_id)
+        else:
+            self.records.set(entry)
+        if not is_indexed or memory_id in self._search_state.unmirrored:
+            self._mirror.pending[memory_id] = None
+        if not is_indexed and _indexed_fields(old) != _indexed_fields(entry):
+            self.change_indexes(memory_id, entry)
+
+    def _set_access_counts(self, counts: Mapping[str, Sequence[int]], moment: str) -> None:
+        for memory_id, (access_count, importance) in counts.items():
+            entry = self.records.entry(memory_id)
+            if entry is not None:
+                entry.update(access_count=access_count, importance=importance,
+                             last_accessed=moment)
+                self.records.set(entry)
+                self._mirror.accessed[memory_id] = None
+
+    def change_indexes(self, memory_id: str, entry: Mapping[str, Any] | None) -> None:
+        """Tell the indexes and the vectors that a memory is another, or gone."""
+        self._search_state.change(memory_id, entry)
+        self._vectors.forget(memory_id)
+
+
+class RecordReader:
+    """Brings memory up to date with index.json and index.journal, which other processes write.
+
+    *lock* and *transaction* are the store's: a damaged index.json is only replaced under them.
+    """
+
+    def __init__(self, files: RootFiles, journal: Journal, state: JournalState,
+                 search_state: SearchState, recovery: Recovery, lock: FileLock,
+                 transaction: Callable[[], AbstractContextManager[None]]) -> None:
+        self._files = files
+        self._journal = journal
+        self._state = state
+        self._records = state.records
+        self._tombstones = state.tombstones
+        self._search_state = search_state
+        self._recovery = recovery
+        self._lock = lock
+        self._transaction = transaction
+
+    def refresh(self) -> None:
+        """Take over what other processes wrote since the last look; costs two stats if none."""
+        journal = self._journal
+        for _ in range(50):
+            notices_before = len(self._files.notices)
+            now = journal.versions()
+            if now[0] is None and (self._files.root / _ARCHIVE).exists():
+                raise ConfigError(f"the memories of {self._files.root} are in {_ARCHIVE} by now, "
+                                  "moved by another process; nothing was written, open them again")
+            if now == journal.seen:
+                return
+            if journal.is_continued(now):
+                self._replay(journal.end)
+            else:
+                self._reload()
+            if now[0] == journal.versions()[0]:
+                journal.seen = now
+                if self._recovery.report:
+                    self._files.notices.append(self._recovery.report)
+                    self._recovery.report = ""
+                return
+            journal.read_anew()                    # it was replaced while we read
+            self._files.notices[notices_before:] = [
+                notice for notice in self._files.notices[notices_before:] if notice != _BAD_LINE]
+        raise Locked(f"{self._files.root} changes faster than it can be read; try again")
+
+    def _reload(self) -> None:
+        """Read index.json, then the journal; tell the loaded indexes only what differs."""
+        self._tombstones.read()
+        before = self._records.lines
+        state = self._search_state.read(self._journal)
+        data = self._journal.read_index(self._recover)
+        if state.get("index") != self._journal.check:
+            state = {}                             # of another index.json
+        lines = _split_rows(data)
+        if state and lines is not None:
+            self._records.replace(lines, state["hot"])
+        else:
+            self._read_with_care(data, checked=set(before.values()))
+        self._search_state.trust(state)
+        held = len(self._records)
+        self._replay(0)
+        self._recovery.look_for_loss(self._journal, held, self._state.is_taken)
+        if before:
+            after = self._records.lines
+            for memory_id in before.keys() | after.keys():
+                if before.get(memory_id) != after.get(memory_id):
+                    self._state.change_indexes(memory_id, self._records.entry(memory_id))
+
+    def _read_with_care(self, data: bytes, *, checked: Collection[bytes]) -> None:
+        """Read an index.json that no saved state describes, entry by entry.
+
+        A damaged entry is left out, a damaged file starts recovery. *checked* are lines that
+        were read before and are not parsed again.
+        """
+        try:
+            entries = self._journal.entries(data, checked)
+        except ValueError:
+            entries = from_json(self._recover(data))
+        rejected = []
+        self._records.clear()
+        for entry in entries:
+            try:
+                if isinstance(entry, bytes):
+                    self._records.set_line(entry)
+                else:
+                    self._records.set(Memory.from_entry(entry).entry())
+            except ValueError:
+                rejected.append(entry)
+        forgotten = self._tombstones.ids() & self._records.lines.keys()
+        for memory_id in forgotten:
+            self._records.delete(memory_id)
+        if forgotten:
+            self._files.notices.append(f"{len(forgotten)} forgotten memories stood in index.json "
+                                      "again and are left out")
+        if rejected:
+            self._recovery.keep_rejected(rejected)
+
+    def _replay(self, start: int) -> None:
+        """Apply the journal from byte *start*.
+
+        A journal that somebody put back brings nothing forgotten with it.
+        """
+        forgotten = self._tombstones.ids()
+        indexed_until = self._search_state.journal_end
+        for operations in self._journal.read(start, indexed_until):
+            is_indexed = self._journal.end <= indexed_until
+            for operation in operations:
+                kind, subject = operation[:2]
+                if kind == "lift":
+                    tombstone = self._tombstones.by_fingerprint.get(subject, {})
+                    forgotten.discard(tombstone.get("id"))
+                if kind != "put" or subject["id"] not in forgotten:
+                    self._state.apply(operation, is_indexed=is_indexed)
+
+    def _recover(self, damaged: bytes | None) -> bytes:
+        """Rebuild index.json from what is left; a reader takes the lock for it.
+
+        What a reader has seen may be a writer's first steps, or mended since.
+        """
+        if self._files.is_read_only:
+            raise DamagedData("index.json is " + ("damaged" if damaged else "missing"))
+        if not self._lock.is_held:
+            with contextlib.suppress(StorageError), self._transaction():
+                return join_rows(self._records.lines.values())
+        found = self._recovery.rebuild(damaged)
+        data = join_rows(to_json(memory.entry()) for memory in found)
+        with contextlib.suppress(StorageError):    # a read-only disk can still be searched
+            self._journal.write_index(data, self._recovery.counts(len(found)))
+        return data
 
 
 class FileStore:
-    """Memories as JSON and Markdown files in one folder; the head of this chapter says how."""
+    """Memories as JSON and Markdown files in one folder; the head of this chapter says how.
+
+    Each part has a file format and invariants of its own; this class holds them together: what
+    a transaction changes, in which order it is written, and how a reader follows it.
+    """
 
     def __init__(self, root: Path, config: Config, *, cipher: Cipher | None = None,
                  clock: Callable[[], datetime] = utc_now, is_read_only: bool = False) -> None:
-        self.root, self.config, self.clock = root, config, clock
+        self.root = root
+        self.config = config
+        self.clock = clock
+        self.progress: Callable[[str, int, int], None] | None = None
         self.files = RootFiles(root, cipher, is_read_only=is_read_only)
+        self.records = Records(config["retrieval"])
         self.journal = Journal(self.files)
-        self.mirror = Mirror(self.files, lambda memory_id: self._rows.get(memory_id),
+        self.mirror = Mirror(self.files, lambda memory_id: self.records.lines.get(memory_id),
                              is_kept=lambda: bool(config["encryption"]["markdown"]))
         self.tombstones = Tombstones(self.files)
         self.backups = Backups(self.files, clock=clock, kept=config["storage"]["backups_kept"])
         self.recovery = Recovery(self.files, self.mirror, self.backups, self.tombstones)
-        self.search_state = SearchState(self.files, config["retrieval"])
-        self.vectors = VectorFiles(self.files, self._text_mark)
-        self.backend = "local"                     # whose vectors vectors.json holds
-        self.progress: Callable[[str, int, int], None] | None = None
-        self.has_pending_purge = False             # deleted text may stand in derived files
-        self._rows: dict[str, bytes] = {}          # id -> its line of index.json
-        self._hot: dict[str, int] = {}             # id -> access_count, where it is hot
-        self._backup_day = ""
-        self._ops: list[list] = []                 # of the open transaction
-        self._depth, self._lock = 0, FileLock(root / ".lock")
+        self.search_state = SearchState(self.files, self.records, config["retrieval"])
+        self.search = FileSearch(self.records, self.search_state, config["retrieval"],
+                                 report_progress=self._report_progress)
+        self.vectors = VectorFiles(self.files, self.records, self.transaction)
+        self.state = JournalState(self.records, self.tombstones, self.mirror, self.search_state,
+                                  self.vectors)
+        self._lock = FileLock(root / ".lock")      # guards every file of the root
+        self._reader = RecordReader(self.files, self.journal, self.state, self.search_state,
+                                    self.recovery, self._lock, self.transaction)
+        self._operations: list[list] = []          # of the open transaction, as in the journal
         self._has_written = False                  # this process, and not only access counts
-        self._local = LocalHashVectorizer()
+        self._backup_day = ""                      # the day whose backup is made
 
-    @property
-    def loss(self) -> int:
-        """Number of memories before another program put less in place; 0 without a loss."""
-        return self.recovery.loss
-
-    def accept_loss(self) -> None:
-        """Count what index.json holds as all there is; noted with the next compaction."""
-        self.recovery.loss = 0
-
-    @property
-    def cipher(self) -> Cipher | None:
-        """What seals the files of this root; None without encryption."""
-        return self.files.cipher
-
-    @cipher.setter
-    def cipher(self, cipher: Cipher | None) -> None:
-        self.files.cipher = cipher
-
-    @property
-    def notices(self) -> list[str]:
-        """Sentences for the next answer, of this store and of its parts."""
-        return self.files.notices
-
-    @notices.setter
-    def notices(self, notices: list[str]) -> None:
-        self.files.notices = notices
-
-    @property
-    def index(self) -> BM25Index:
-        """The keyword index, brought up to date with the records."""
-        return self.search_state.words.open(self)
+    def _report_progress(self, task: str, done: int, total: int) -> None:
+        if self.progress:
+            self.progress(task, done, total)
 
     # -- records ------------------------------------------------------------
 
     def ids(self) -> Iterable[str]:
-        """Return every id, oldest first as stored."""
-        return self._rows.keys()
-
-    def text(self, memory_id: str) -> str | None:
-        """Return a memory's content alone."""
-        row = self._rows.get(memory_id)
-        return None if row is None else json.loads(row)["content"]
-
-    def entry(self, memory_id: str) -> dict[str, object] | None:
-        """Return a memory's fields unchecked, which is faster."""
-        row = self._rows.get(memory_id)
-        return None if row is None else json.loads(row)
+        return self.records.lines.keys()
 
     def get(self, memory_id: str) -> Memory | None:
-        row = self._rows.get(memory_id)
-        return None if row is None else Memory.from_entry(json.loads(row))
+        entry = self.records.entry(memory_id)
+        return None if entry is None else Memory.from_entry(entry)
+
+    def entry(self, memory_id: str) -> dict[str, Any] | None:
+        return self.records.entry(memory_id)
+
+    def text(self, memory_id: str) -> str | None:
+        return self.records.text(memory_id)
 
     def __iter__(self) -> Iterator[Memory]:
-        for row in list(self._rows.values()):
-            yield Memory.from_entry(json.loads(row))
+        return iter(self.records)
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self.records)
 
     def is_taken(self, memory_id: str) -> bool:
-        """Tell whether the id is in use or was: an id never comes back."""
-        return memory_id in self._rows or memory_id in self.tombstones.retired
+        return self.state.is_taken(memory_id)
+
+    def refresh(self) -> None:
+        self._reader.refresh()
 
     # -- transactions -------------------------------------------------------
 
     @contextlib.contextmanager
     def transaction(self, *, timeout: float | None = None) -> Iterator[None]:
-        """Hold the lock, up to date; commit at the outermost end. Locked after *timeout* s."""
-        if self._depth == 0:
-            make_folder(self.root)
-            self._lock.acquire(timeout=self.config["storage"]["lock_timeout_seconds"]
-                               if timeout is None else timeout)
-        self._depth += 1
-        try:
-            if self._depth == 1:
-                self._begin()
+        """Hold the lock, with the records up to date, and commit at the end.
+
+        Locked after *timeout* seconds. A transaction inside another joins it. An exception that
+        leaves the outer one undoes all of it.
+        """
+        if self._lock.is_held:
             yield
-            if self._depth == 1:
-                self._commit()
-        except BaseException:                      # memory is ahead of the disk: read it again
-            if self._depth == 1:
-                self.journal.seen = None
+            return
+        make_folder(self.root)
+        if timeout is None:
+            timeout = self.config["storage"]["lock_timeout_seconds"]
+        self._lock.acquire(timeout=timeout)
+        try:
+            self._begin()
+            yield
+            self._commit()
+        except BaseException:                      # memory is ahead of the disk
+            self.journal.read_anew()
             raise
         finally:
-            self._depth -= 1
-            if self._depth == 0:
-                self._ops = []
-                self._lock.release()
+            self._operations = []
+            self._lock.release()
 
     def _begin(self) -> None:
-        if self.cipher:
+        """Bring the records up to date and finish what a killed process has left undone."""
+        if self.files.cipher:
             self.files.check_key()
         self.refresh()
         self.journal.cut_torn_tail()
@@ -7720,32 +8621,28 @@ class FileStore:
         if self.journal.seen[0] is None:           # so that a missing one is a lost one
             with contextlib.suppress(OSError):     # as a checkout made it
                 os.chmod(self.root, 0o700)
-            self.journal.write_index(join_rows(self._rows.values()), self._known())
-            self.journal.seen = (self.journal.stamps()[0], self.journal.seen[1])
-        self.mirror.check_pending()
-        if self.has_pending_purge:                 # of a process that was killed
+            self.journal.write_index(join_rows(self.records.lines.values()),
+                                     self.recovery.counts(len(self.records)))
+            self.journal.seen = (self.journal.versions()[0], self.journal.seen[1])
+        self.mirror.postpone_existing()
+        if self.state.has_pending_purge:           # of a process that was killed
             self.compact()
             self._purge_deleted()
 
-    def _known(self, count: int | None = None) -> dict[str, int]:
-        """Return what is noted beside index.json, so that a loss is found."""
-        return {"count": len(self._rows) if count is None else count,
-                "forgotten": len(self.tombstones.ids()), "loss": self.loss}
-
-    def behind(self) -> frozenset[str]:
-        """Return the ids whose Markdown file may be older than the record, as after a kill."""
-        return frozenset(self.mirror.pending)
-
-    def revision(self) -> list:
-        """Return what differs once the records have changed, as far as `refresh` has looked."""
-        return [list(stamp or ()) for stamp in self.journal.seen or ()]
-
-    def read_again(self) -> None:
-        """Have the next look read the records anew: another program has replaced the files."""
-        self.journal.seen = None
+    def _mend_journal(self) -> None:
+        """After a damaged or torn journal, take from the mirror what only it still knows."""
+        is_bad = self.journal.damage == "bad"
+        self.journal.damage = ""
+        kept_as = self.journal.keep_damaged_copy() if is_bad else ""
+        unknown = [memory for memory in self.mirror.read() if not self.is_taken(memory.id)]
+        for memory in unknown:
+            self._do(["put", memory.entry()])
+        if is_bad or unknown:
+            self.files.notices.append(f"index.journal was damaged{kept_as}; recovered "
+                                      f"{len(unknown)} from the Markdown mirror")
+            self.compact()
 
     def put(self, memory: Memory) -> None:
-        """Add a memory, or replace the one with its id; UsageError when no file can hold it."""
         try:
             entry = memory.entry()
             Memory.from_entry(from_json(to_json(entry)))
@@ -7754,421 +8651,32 @@ class FileStore:
         self._do(["put", entry])
 
     def remove(self, memory_id: str, *, why: str | None, also: Iterable[str] = ()) -> None:
-        """Delete a memory and leave a tombstone: its id, keyed hashes of its text, *why*.
-
-        *also* are other wordings under which it may come back. *why* None leaves no tombstone:
-        the memory may come back, as when a backup is restored.
-        """
+        if not why:
+            self._do(["del", memory_id])
+            return
+        texts = [self.text(memory_id) or "", *also]
+        fingerprints = [self.tombstones.fingerprint(text) for text in texts]
         tombstone = {"id": memory_id, "why": redact(str(why))[0], "at": iso(self.clock())}
-        texts = (self.text(memory_id), *also) if why else ()
-        marks = [self.tombstones.mark(text) for text in texts]
-        self._do(["del", memory_id, *([marks, tombstone] if why else ())])
+        self._do(["del", memory_id, fingerprints, tombstone])
 
-    def touch(self, memory_ids: Sequence[str], moment: datetime) -> None:
-        """Count an access of each; written without fsync."""
-        entries: dict[str, dict] = {}
+    def count_accesses(self, memory_ids: Sequence[str], moment: datetime) -> None:
+        entries: dict[str, dict[str, Any]] = {}
         for memory_id in memory_ids:
-            if memory_id in self._rows:
-                entry = entries.get(memory_id) or json.loads(self._rows[memory_id])
+            entry = entries.get(memory_id) or self.entry(memory_id)
+            if entry is not None:
                 entries[memory_id] = count_access(entry)
-        self._do(["touch", {i: [e["access_count"], e["importance"]]    # not "one more": a journal
-                            for i, e in entries.items()}, iso(moment)])      # may be read twice
+        counts = {memory_id: [entry["access_count"], entry["importance"]]
+                  for memory_id, entry in entries.items()}
+        self._do(["touch", counts, iso(moment)])
 
-    def _do(self, op: list) -> None:
-        if not self._depth:
+    def _do(self, operation: list) -> None:
+        """Add an operation to the open transaction, and apply it in memory."""
+        if not self._lock.is_held:
             raise UsageError("records change only inside store.transaction()")
-        if op[0] != "touch":
+        if operation[0] != "touch":
             self._back_up()
-        self._ops.append(op)
-        self._apply(op)
-
-    def _apply(self, op: list, *, known: bool = False) -> None:
-        """Bring memory up to date with one operation, ours or the journal's.
-
-        *known* says that the search state on disk already counts it.
-        """
-        kind, subject, *rest = op
-        if kind == "touch":
-            for memory_id, (count, importance) in subject.items():
-                if memory_id in self._rows:
-                    self._set_row({**json.loads(self._rows[memory_id]), "access_count": count,
-                                   "importance": importance, "last_accessed": rest[0]})
-                    self.mirror.accessed[memory_id] = None
-        elif kind == "lift":
-            self.tombstones.by_mark.pop(subject, None)
-        else:
-            memory_id, after = (subject["id"], subject) if kind == "put" else (subject, None)
-            before = None if known else self.entry(memory_id)
-            if kind == "put":
-                self._set_row(subject)
-            else:
-                self._rows.pop(memory_id, None)
-                self._hot.pop(memory_id, None)
-                self.tombstones.add(memory_id, *(rest or ((), None)))
-                self.has_pending_purge = True
-            if not known or memory_id in self.search_state.pending_before:
-                self.mirror.pending[memory_id] = None
-            if not known and _indexed(before) != _indexed(after):
-                self._changed(memory_id, after)
-
-    def _set_row(self, entry: dict[str, object]) -> None:
-        self._rows[entry["id"]] = to_json(entry)
-        self._hot.pop(entry["id"], None)
-        if entry["access_count"] >= self.config["retrieval"]["hot_threshold"]:
-            self._hot[entry["id"]] = entry["access_count"]
-
-    def _changed(self, memory_id: str, entry: Mapping[str, Any] | None) -> None:
-        """Tell the indexes and the vectors that an entry is another, or gone."""
-        self.search_state.changed(memory_id, entry)
-        self.vectors.forget(memory_id)
-
-    # -- tombstones ---------------------------------------------------------
-
-    def forgotten(self, text: str) -> Mapping[str, str] | None:
-        """Return {id, why, at} when a memory of this text was removed, None otherwise."""
-        return self.tombstones.find(text)
-
-    def removals(self) -> dict[str, dict[str, str]]:
-        """Return {id: {id, why, at}} of every memory that left a tombstone."""
-        return {tombstone["id"]: tombstone for tombstone in self.tombstones.by_mark.values()}
-
-    def remove_tombstone(self, text: str, *, memory_id: str = "") -> None:
-        """Drop the tombstones of *text*, and of that id: a person wants it back."""
-        for mark in self.tombstones.marks_of(text, memory_id):
-            self._do(["lift", mark])
-
-    def tombstone_mark(self, text: str) -> str:
-        """Return the keyed hash under which *text* is known once it is forgotten."""
-        return self.tombstones.mark(text)
-
-    def get_tombstones(self) -> tuple[str, dict[str, dict[str, str]]]:
-        """Return the key and {mark: {id, why, at}} of all that was forgotten."""
-        return self.tombstones.key(), dict(self.tombstones.by_mark)
-
-    def set_tombstones(self, key: str, tombstones: Mapping[str, Mapping[str, str]]) -> None:
-        """Take over the tombstones of another store, and their key, in place of any here."""
-        self.tombstones.replace(key, tombstones)
-
-    # -- search -------------------------------------------------------------
-
-    def search_words(self, query: str, k: int, *, accept: Callable[[str], bool] | None = None,
-                     rarest: int | None = None) -> list[tuple[str, float]]:
-        """Rank by BM25; hot memories count hot_boost times. *rarest* as in BM25Index.search."""
-        boost = dict.fromkeys(self._hot, float(self.config["retrieval"]["hot_boost"]))
-        return self.index.search(query, k, accept=accept, boost=boost, rarest=rarest)
-
-    def in_context(self, query: str, found: Sequence[tuple[str, float]], *, scale: float = 1.0,
-                   accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
-        """Rank what was found by what stands beside it in its source, and by who says it."""
-        how = self.config["retrieval"]
-        return rank_in_context(
-            self.index, query, found, scale=scale, neighbours=how["neighbours"],
-            share=how["source_share"], speaker=how["speaker"],
-            sources=lambda ids: {memory_id: self._source(memory_id) for memory_id in ids
-                                 if accept is None or accept(memory_id)})
-
-    def ideal_score(self, query: str) -> float:
-        """Return the keyword score of a memory that would hold every word of *query*."""
-        return self.index.ideal_score(query)
-
-    def made_between(self, first: datetime, last: datetime) -> list[str]:
-        """Return the ids of memories whose created_at lies in [first, last), newest first."""
-        low, high = iso(first).encode(), iso(last).encode()
-        made = ((row.split(b', "created_at": "', 1)[1][:len(low)], memory_id)
-                for memory_id, row in self._rows.items())
-        return [memory_id for at, memory_id in sorted(made, reverse=True) if low <= at < high]
-
-    def _source(self, memory_id: str) -> bytes | None:
-        """Read the source off a row, without parsing it: content has no quote unescaped."""
-        source = self._rows[memory_id].split(b', "source": ', 1)[1].split(b', "created_at"', 1)[0]
-        return None if source == b"null" else source
-
-    def search_vectors(self, vectorizer: Vectorizer, query: Vector, k: int, *,
-                       accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
-        """Rank by cosine; below the vectorizer's threshold nothing is returned."""
-        cache = self.vectors.cache(vectorizer)
-        return cache.search(query, threshold=vectorizer.threshold, limit=k, accept=accept)
-
-    def search_spelling(self, query: str, k: int, *,
-                        accept: Callable[[str], bool] | None = None
-                        ) -> list[tuple[str, float]]:
-        """Rank by local vectors, which find shared spelling."""
-        return search_spelling(self.index, query, k, texts=self.text, accept=accept,
-                               vectorizer=self._local)
-
-    def missing_vectors(self, vectorizer: Vectorizer) -> list[str]:
-        """Return the ids without a vector of this model; the local backend has them all."""
-        if vectorizer.name == "local":
-            return []
-        return self.vectors.cache(vectorizer).missing(list(self._rows))
-
-    def put_vectors(self, vectorizer: Vectorizer, vectors: Mapping[str, Vector]) -> None:
-        """Keep vectors of memories that are still there; written when many, and on close.
-
-        The value of a long text is a list of vectors, one a piece.
-        """
-        self.vectors.put(vectorizer, vectors)
-        if len(self.vectors.fresh) > VectorFiles.UNSAVED:
-            with contextlib.suppress(Locked, StorageError), self.transaction():
-                self.vectors.save()
-
-    def vector_kind(self) -> VectorKind | None:
-        """Return whose dense vectors vectors.json holds; None when there are none."""
-        return self.vectors.kind()
-
-    def vector_chunks(self, kind: VectorKind) -> Iterable[VectorCache]:
-        """Return the vectors of this kind, in one piece."""
-        return [self.vectors.cache(kind)]
-
-    def _text_mark(self, memory_id: str) -> int | None:
-        """Return the crc32 of a memory's text as it stands in its row; None: no such memory."""
-        row = self._rows.get(memory_id)
-        return None if row is None else zlib.crc32(row[:row.index(b'", "category": ')]) or 1
-
-    def strange_vectors(self) -> list[str]:
-        """Return the ids in vectors.json and vectors.f32 that no record has."""
-        return self.vectors.strange()
-
-    def drop_vectors(self, ids: Iterable[str]) -> None:
-        """Take the vectors of these memories out of memory and out of every file."""
-        self.vectors.drop(ids)
-
-    def duplicate(self, text: str, *,
-                  accept: Callable[[str], bool] | None = None) -> str | None:
-        """Return the most similar memory from 0.85 up that differs in no fact."""
-        return find_duplicate(self.index, text, self.text, accept=accept)
-
-    def tagged(self, tags: Sequence[str], most: int | None = None) -> list[str]:
-        """Return the *most* newest ids, by created_at, that have all *tags*."""
-        ids = self.index.with_all(f"#{tag}" for tag in tag_forms(tags))
-        newest = sorted(((self._created_at(memory_id), memory_id) for memory_id in ids),
-                        reverse=True)
-        return [memory_id for _, memory_id in newest[:most]]
-
-    def _created_at(self, memory_id: str) -> str:
-        """Read created_at off a row in UTC, mostly without parsing it."""
-        found = self._rows[memory_id].split(b', "created_at": "', 1)[1][:25].decode()
-        if found.endswith("+00:00"):
-            return found
-        when = parse_time(self.entry(memory_id)["created_at"])
-        return iso(when or datetime.min.replace(tzinfo=timezone.utc))
-
-    def conflict_candidates(self, text: str) -> list[str]:
-        """Return ids that may contradict *text*, and some that do not; at most 60."""
-        return conflict_candidates(self.index, text)
-
-    def graph(self, *, rebuild: bool = False) -> GraphStore:
-        """Return the graph, made again from the records when *rebuild*."""
-        part = self.search_state.graph
-        if rebuild:
-            part.index, part.is_valid = None, False
-            part.open(self)
-            part.save(self.cipher)
-        return part.open(self)
-
-    def containing(self, text: str) -> list[str]:
-        """Return the ids in whose text *text* stands as it is, inside words too, newest first."""
-        wanted = normalise(text)
-        ids = self.index.containing(wanted) if is_one_word(wanted) else reversed(self._rows)
-        return [memory_id for memory_id in ids
-                if wanted and wanted in normalise(self.text(memory_id))]
-
-    def known_words(self, words: Iterable[str]) -> dict[str, int]:
-        """Return how many memories have a word, for those of *words* that any has."""
-        return self.index.known_words(words)
-
-    def words_beginning(self, start: str) -> list[str]:
-        """Return the words, as they are stemmed, that begin with a word and are longer."""
-        return self.index.words_beginning(start)
-
-    # -- reading ------------------------------------------------------------
-
-    def refresh(self) -> None:
-        """Take over what other processes wrote since the last look; costs two stats if none."""
-        journal = self.journal
-        for _ in range(50):
-            said = len(self.notices)
-            now = journal.stamps()
-            if now[0] is None and (self.root / _ARCHIVE).exists():
-                raise ConfigError(f"the memories of {self.root} are in {_ARCHIVE} by now, moved by "
-                                  "another process; nothing was written, open them again")
-            if now == journal.seen:
-                return
-            if journal.is_continued(now):
-                self._replay(journal.end)
-            else:
-                self._reload()
-            if now[0] == journal.stamps()[0]:
-                journal.seen = now
-                self.notices += [self.recovery.report] if self.recovery.report else []
-                self.recovery.report = ""
-                return
-            journal.seen = None                    # it was replaced while we read
-            self.notices[said:] = [n for n in self.notices[said:] if n != _BAD_LINE]
-        raise Locked(f"{self.root} changes faster than it can be read; try again")
-
-    def _reload(self) -> None:
-        """Read index.json, then the journal; tell the loaded indexes only what differs."""
-        self.tombstones.read()
-        before, state = self._rows, self.search_state.load(self.journal)
-        data = self.journal.read_index(self._recover)
-        self.journal.note_read(data)
-        is_trusted, rows = state.get("index") == self.journal.check, _split_rows(data)
-        if is_trusted and rows is not None:
-            self._rows = {_id_of(row): row for row in rows}
-            self._hot = dict(state["hot"])
-        else:
-            self._parse(data, rows, before)
-        self.search_state.take(state, is_trusted=is_trusted)
-        held = len(self._rows)
-        self._replay(0)
-        self.recovery.look_for_loss(self.journal, held, self.is_taken)
-        for memory_id in before.keys() | self._rows.keys() if before else ():
-            if before.get(memory_id) != self._rows.get(memory_id):
-                self._changed(memory_id, self.entry(memory_id))
-
-    def _parse(self, data: bytes, rows: list[bytes] | None, before: dict[str, bytes]) -> None:
-        """Read every entry with care; a bad one costs itself, a bad file starts recovery."""
-        known, hot = set(before.values()), self._hot
-        try:
-            entries = [row if row in known else from_json(row) for row in rows or ()]
-            entries = entries or from_json(data)
-            if not isinstance(entries, list):
-                raise ValueError("not an array")
-            if not entries and data != join_rows(()) and any(self.root.glob("store/*.md")):
-                raise ValueError("emptied by somebody else")
-        except ValueError:
-            entries = from_json(self._recover(data))
-        rejected, self._rows, self._hot = [], {}, {}
-        for entry in entries:
-            try:
-                if isinstance(entry, bytes):
-                    self._rows[_id_of(entry)] = entry
-                else:
-                    self._set_row(Memory.from_entry(entry).entry())
-            except ValueError:
-                rejected.append(entry)
-        gone = self.tombstones.ids() & self._rows.keys()
-        self._rows = {i: row for i, row in self._rows.items() if i not in gone}
-        if gone:
-            self.notices.append(f"{len(gone)} forgotten memories stood in index.json again and "
-                                "are left out")
-        self._hot = {i: count for i, count in {**hot, **self._hot}.items() if i in self._rows}
-        if rejected:
-            self.recovery.keep_rejected(rejected)
-
-    def _replay(self, start: int) -> None:
-        """Apply the journal from byte *start*; nothing forgotten comes back with it."""
-        forgotten = self.tombstones.ids()
-        known_until = self.search_state.known_until
-        for operations in self.journal.read(start, known_until):
-            is_known = self.journal.end <= known_until
-            for op in operations:
-                if op[0] == "lift":
-                    forgotten.discard(self.tombstones.by_mark.get(op[1], {}).get("id"))
-                if op[0] != "put" or op[1]["id"] not in forgotten:     # of a journal come back
-                    self._apply(op, known=is_known)
-
-    def _mend_journal(self) -> None:
-        """After a damaged or torn journal, take from the mirror what only it still knows."""
-        is_bad, self.journal.damage = self.journal.damage == "bad", ""
-        aside = self.journal.copy_aside() if is_bad else ""
-        lost = [memory for memory in self.mirror.read() if not self.is_taken(memory.id)]
-        for memory in lost:
-            self._do(["put", memory.entry()])
-        if is_bad or lost:
-            self.notices.append(f"index.journal was damaged{aside}; recovered {len(lost)} from "
-                                "the Markdown mirror")
-            self.compact()
-
-    # -- recovery -----------------------------------------------------------
-
-    def missing(self) -> list[Memory]:
-        """Return what mirror and backups hold and neither a record nor a tombstone knows."""
-        return self.recovery.missing(self.is_taken)
-
-    def _recover(self, damaged: bytes | None) -> bytes:
-        """Rebuild index.json from what is left; a reader takes the lock for it.
-
-        What a reader has seen may be a writer's first steps, or mended since.
-        """
-        if self.files.is_read_only:
-            raise DamagedData("index.json is " + ("damaged" if damaged else "missing"))
-        if not self._depth:
-            with contextlib.suppress(StorageError), self.transaction():
-                return join_rows(self._rows.values())
-        found = self.recovery.rebuild(damaged)
-        data = join_rows(to_json(memory.entry()) for memory in found)
-        with contextlib.suppress(StorageError):    # a read-only disk can still be searched
-            self.journal.write_index(data, self._known(len(found)))
-        return data
-
-    # -- writing ------------------------------------------------------------
-
-    def write(self, name: str, data: bytes) -> Path:
-        """Write a file of this root, sealed when encryption is on; return its path."""
-        return self.files.write(name, data)
-
-    def read(self, name: str) -> bytes | None:
-        """Return the plain bytes of a file that can be done without; a damaged one goes aside."""
-        return self.files.read(name)
-
-    def _commit(self) -> None:
-        """Make the transaction durable; what fails after that is a notice, not an error."""
-        if not self._ops:
-            return
-        kinds = {op[0] for op in self._ops}
-        is_read = kinds == {"touch"}
-        self.journal.append(self._ops, durable=not is_read)
-        if is_read:
-            return
-        self._has_written = True
-        try:
-            self.mirror.write_pending()
-            is_tiny = self.journal.index_size() < _COMPACT_AT_ONCE
-            if self.has_pending_purge or is_tiny or self.journal.is_long():
-                self.compact()
-            if self.has_pending_purge:
-                self._purge_deleted()
-            if "del" in kinds:
-                self._remove_stale_files()
-        except OSError as problem:
-            self.notices.append(f"stored in index.journal, but not everywhere yet: {problem}")
-
-    def compact(self) -> None:
-        """Write the journal into index.json and remove it; what is derived comes first.
-
-        Only inside a transaction, as the next two.
-        """
-        self.mirror.write_all()
-        self.describe_rooms()
-        if self.journal.index_size() < _SMALL_INDEX:           # a small graph.json follows at once
-            self.search_state.graph.open(self)
-            self.search_state.graph.save(self.cipher)
-        self.tombstones.save()
-        self.journal.compact(self._rows.values(), self._known())
-        self.search_state.known_until = 0
-        self._has_written = False
-
-    def checkpoint(self, *, rebuild: bool = False) -> None:
-        """Compact, and save the indexes; *rebuild* makes them anew from the records."""
-        for part in self.search_state.indexes.values() if rebuild else ():
-            part.index, part.is_valid = None, False
-            part.open(self)
-        if rebuild and self.vector_kind() is None:         # unreadable: made again where wanted
-            (self.root / "vectors.json").unlink(missing_ok=True)
-        self.compact()
-        self._save_search()
-
-    def _purge_deleted(self) -> None:
-        """Take what was deleted out of every derived file, not only out of memory."""
-        for part in self.search_state.indexes.values():
-            if part.path.exists():
-                part.open(self)
-                part.save(self.cipher)
-        self.vectors.drop(self.vectors.strange())
-        self._save_search()
-        self.has_pending_purge = False
+        self._operations.append(operation)
+        self.state.apply(operation)
 
     def _back_up(self) -> None:
         """Before the first write of a day, copy the records to backups/."""
@@ -8176,169 +8684,124 @@ class FileStore:
         if day == self._backup_day:
             return
         name = f"backups/auto_index.json.{day}.bak"
-        if self._rows and not (self.root / name).exists():
-            self._remove_stale_files()
-            self.write(name, join_rows(self._rows.values()))
-            self.backups.drop_old(is_taken=self.is_taken, held=len(self._rows),
-                                  has_loss=self.loss > 0)
+        if self.records.lines and not (self.root / name).exists():
+            self.files.remove_stale_temporary_files(self.clock())
+            self.files.write(name, join_rows(self.records.lines.values()))
+            self.backups.drop_old(is_taken=self.is_taken, held=len(self.records),
+                                  has_loss=self.recovery.count_before_loss > 0)
         self._backup_day = day
 
-    def _remove_stale_files(self) -> None:
-        """Remove the temporary files of killed processes, once a day and on every deletion.
+    # -- tombstones ---------------------------------------------------------
 
-        What is only written under the lock is nobody's now; the rest has an hour to end.
+    def forgotten(self, text: str) -> Mapping[str, str] | None:
+        return self.tombstones.find(text)
+
+    def removals(self) -> dict[str, dict[str, str]]:
+        return {tombstone["id"]: tombstone
+                for tombstone in self.tombstones.by_fingerprint.values()}
+
+    def remove_tombstone(self, text: str, *, memory_id: str = "") -> None:
+        for fingerprint in self.tombstones.fingerprints_of(text, memory_id):
+            self._do(["lift", fingerprint])
+
+    def get_tombstones(self) -> tuple[str, dict[str, dict[str, str]]]:
+        return self.tombstones.key(), dict(self.tombstones.by_fingerprint)
+
+    def set_tombstones(self, key: str, tombstones: Mapping[str, Mapping[str, str]]) -> None:
+        self.tombstones.replace(key, tombstones)
+
+    # -- writing ------------------------------------------------------------
+
+    def _commit(self) -> None:
+        """Make the transaction durable; what fails after that is a notice, not an error."""
+        if not self._operations:
+            return
+        kinds = {operation[0] for operation in self._operations}
+        has_only_accesses = kinds == {"touch"}
+        self.journal.append(self._operations, durable=not has_only_accesses)
+        if has_only_accesses:
+            return
+        self._has_written = True
+        try:
+            self.mirror.write_pending()
+            is_tiny = self.journal.index_size() < _COMPACT_AT_ONCE
+            if self.state.has_pending_purge or is_tiny or self.journal.is_long():
+                self.compact()
+            if self.state.has_pending_purge:
+                self._purge_deleted()
+            if "del" in kinds:
+                self.files.remove_stale_temporary_files(self.clock())
+        except OSError as problem:
+            self.files.notices.append("stored in index.journal, but not everywhere yet: "
+                                      f"{problem}")
+
+    def compact(self) -> None:
+        """Write the journal into index.json and remove it; what is derived comes first.
+
+        Only inside a transaction, as the next two.
         """
-        ours = [os.path.realpath(self.root / name) for name in _SEALED_FILES]
-        dead = [path for name in ours
-                for path in Path(name).parent.glob(f".{os.path.basename(name)}.*.tmp")]
-        for folder in ("store", ".search", "rooms", "backups"):
-            dead += self.root.glob(f"{folder}/.*.tmp")
-        for path in {*dead, *self.root.glob(".*.tmp")}:
-            with contextlib.suppress(OSError):
-                if path in dead or self.clock().timestamp() - path.stat().st_mtime > 3600:
-                    path.unlink()
-        remove_unfinished_move(self.root)
+        self.mirror.write_all()
+        describe_rooms(self.root, self.config.rooms)
+        if self.journal.index_size() < _SMALL_INDEX:           # a small graph.json follows at once
+            self.search_state.graph.open()
+            self.search_state.graph.save()
+        self.tombstones.save()
+        self.journal.compact(self.records.lines.values(), self.recovery.counts(len(self.records)))
+        self.search_state.journal_end = 0
+        self._has_written = False
 
-    def holding(self, memory_id: str) -> list[str]:
-        """Return the backups, archives and cold files, by name, in which this id still stands."""
-        found = []
-        for path in sorted([*self.root.glob("backups/*"), *self.root.glob("*.damaged-*"),
-                            *self.root.glob("cold/*")]):
-            with contextlib.suppress(OSError, ValueError):
-                if not path.name.startswith("tombstones.") and any(
-                        memory_id.encode() in unzipped(unseal(data, self.cipher))
-                        for name, data in read_files(path) if not name.startswith(
-                            (".state_", "tombstones.", "MANIFEST."))):
-                    found.append(path.relative_to(self.root).as_posix())
-        return found
+    def checkpoint(self, *, rebuild: bool = False) -> None:
+        """Compact, and save the indexes; *rebuild* makes them anew from the records."""
+        if rebuild:
+            for index in self.search_state.indexes.values():
+                index.rebuild()
+            if self.vectors.kind() is None:        # unreadable: made again where wanted
+                (self.root / "vectors.json").unlink(missing_ok=True)
+            self.vectors.drop(self.vectors.unknown_ids())
+        self.compact()
+        self._save_search_state()
 
-    def describe_rooms(self) -> None:
-        """Write one description file a room where there is none."""
-        for name, days in self.config.rooms.items():
-            path = self.root / "rooms" / f"{name}.md"
-            if is_safe_id(name) and not path.exists():
-                make_folder(path.parent)
-                write_atomic(path, f"# {name}\n\nMemories stay at most {days} days.\n".encode())
+    def _purge_deleted(self) -> None:
+        """Take what was deleted out of every derived file, not only out of memory."""
+        for index in self.search_state.indexes.values():
+            if index.path.exists():
+                index.open()
+                index.save()
+        self.vectors.drop(self.vectors.unknown_ids())
+        self._save_search_state()
+        self.state.has_pending_purge = False
 
-    def sizes(self) -> dict[str, int]:
-        """Return bytes on disk: the records, the Markdown mirror, and the whole root."""
-        sizes = {"records": 0, "markdown": 0, "total": 0}
-        for folder, _, names in os.walk(self.root):
-            for name in names:
-                with contextlib.suppress(OSError):
-                    size = os.stat(os.path.join(folder, name)).st_size
-                    sizes["total"] += size
-                    sizes["records"] += size if name in ("index.json", "index.journal") else 0
-                    sizes["markdown"] += size if name.endswith(".md") else 0
-        return sizes
-
-    # -- closing ------------------------------------------------------------
+    def _save_search_state(self) -> None:
+        self.search_state.save(self.journal, hot=self.records.hot, count=len(self.records),
+                               unmirrored=[*self.mirror.pending, *self.mirror.left_by_kill])
 
     def close(self) -> None:
-        """Compact the journal of a process that wrote, and save what the indexes lag behind.
+        """Compact the journal of a process that wrote, and save the indexes.
 
         A process that only read leaves the records as they are, unless their journal is long.
         All of it can be made again, so a busy or read-only store just skips it.
         """
-        is_due = self.has_pending_purge or self.journal.is_long() or (
+        is_due = self.state.has_pending_purge or self.journal.is_long() or (
             self._has_written and self.journal.is_worth_closing())
-        if not (is_due or self.vectors.fresh or self.search_state.is_behind()):
+        if not (is_due or self.vectors.unsaved or self.search_state.has_unsaved_changes()):
             return
         try:
             with self.transaction(timeout=0.5):
                 if is_due and self.journal.end:
                     self.compact()
-                if self.vectors.fresh:
+                if self.vectors.unsaved:
                     self.vectors.save()
-                if self.has_pending_purge:
+                if self.state.has_pending_purge:
                     self._purge_deleted()
-                self._save_search()
+                self._save_search_state()
         except (Locked, ConfigError):              # or another key is in use by now
             pass
         except StorageError as problem:
             if problem.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
-                self.notices.append(f"the search indexes were not kept: {problem}")
-
-    def _save_search(self) -> None:
-        pending = [*self.mirror.pending, *self.mirror.stale]
-        self.search_state.save(self.journal, hot=self._hot, count=len(self._rows),
-                               pending=pending)
+                self.files.notices.append(f"the search indexes were not kept: {problem}")
 
 
 _COMPACT_AT_ONCE = 12_288                          # bytes of index.json: some 40 memories
-_SMALL_INDEX = 1_048_576                           # bytes of index.json
-_LONG_JOURNAL, _JOURNAL_ON_CLOSE = 65_536, 16_384  # bytes of index.journal
-VECTORS_IN_JSON = 1 << 20                         # bytes of float32
-_BAD_LINE = "a damaged line of index.journal is left out"
-_ARCHIVE = "memory_archive.db"                     # where it is and index.json is not: the store
-
-
-def _indexed(entry: Mapping[str, Any] | None) -> tuple | None:
-    """Return what of an entry stands in the indexes."""
-    return entry and (entry["content"], tuple(entry.get("tags") or ()))
-
-
-def file_version(path: Path) -> tuple[int, int, int] | None:
-    """Return (inode, time of change, size), which differs once a file was written anew.
-
-    None when it is not there.
-    """
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns, status.st_size
-
-
-def remove_unfinished_move(root: Path) -> None:
-    """Remove the copy that a killed `migrate` has left: what is forgotten stands in it too."""
-    if (root / ".migrate").exists():
-        import shutil
-        shutil.rmtree(root / ".migrate", ignore_errors=True)
-
-
-def _whole(first: Memory | None, second: Memory) -> Memory:
-    """Return the first copy of a memory, or the second where the first was cut short."""
-    if first is None:
-        return second
-    text = first.content.rstrip()
-    is_cut = len(text) < len(second.content) and second.content.startswith(text)
-    return second if is_cut else first
-
-
-def join_rows(rows: Iterable[bytes]) -> bytes:
-    """Return the bytes of index.json: a JSON array with one entry a line."""
-    return b"[\n" + b",\n".join(rows) + b"\n]\n"
-
-
-def _split_rows(data: bytes) -> list[bytes] | None:
-    """Return the lines of an index.json of ours, None when it is laid out otherwise."""
-    if data.startswith(b'[\n{"id": "') and data.endswith(b"}\n]\n"):
-        return data[2:-3].split(b",\n")
-    return None
-
-
-def _id_of(row: bytes) -> str:
-    """Return the id of a line that this module wrote: its first field."""
-    return row[8:row.index(b'"', 8)].decode()
-
-
-def count_access(entry: dict[str, object]) -> dict[str, object]:
-    """Count an access in an entry of index.json, and return it.
-
-    Every tenth access raises the importance by one, up to 10.
-    """
-    entry["access_count"] += 1
-    if entry["access_count"] % 10 == 0:
-        entry["importance"] = min(entry["importance"] + 1, 10)
-    return entry
-
-
-def _put_aside(path: Path, *, copy: bool = False) -> str:
-    try:
-        return f"set aside as {set_aside(path, copy=copy).name}"
-    except OSError:
-        return "left in its place, the folder cannot be written"
 
 
 # =============================================================================
@@ -9054,8 +9517,8 @@ class Session:
                  clock: Callable[[], datetime]) -> None:
         self.root, self.config, self.store, self.clock = root, config, store, clock
         self.lock = threading.RLock()
-        self.notices = Notices([*config.notices, *store.notices])
-        store.notices = self.notices
+        self.notices = Notices([*config.notices, *store.files.notices])
+        store.files.notices = self.notices
         self.is_attended = True                    # a person sees what a dry run would do
 
     @contextlib.contextmanager
@@ -9086,13 +9549,12 @@ class Jobs:
         """
         path = f".state_{self._check_name(name)}.json"
         try:
-            data = from_json(self._session.store.read(path) or b"{}")
+            data = from_json(self._session.store.files.read(path) or b"{}")
             if isinstance(data, dict) and (not data or sound is None or sound(data)):
                 return data
         except ValueError:
             pass
-        aside = _put_aside(self._session.root / path)
-        self._session.notices.append(f"{path} was damaged ({aside})")
+        self._session.store.files.set_aside(self._session.root / path)
         return {}
 
     def save_state(self, name: str, state: Mapping[str, object]) -> None:
@@ -9100,7 +9562,7 @@ class Jobs:
         if not isinstance(state, Mapping):
             raise UsageError(f"a state is of type {type(state).__name__}; give a mapping")
         path = f".state_{self._check_name(name)}.json"
-        self._session.store.write(path, to_json(plain(state)))
+        self._session.store.files.write(path, to_json(plain(state)))
 
     @contextlib.contextmanager
     def exclusive(self, name: str) -> Iterator[None]:
@@ -9481,7 +9943,6 @@ class Embeddings:
         config = session.config
         self._session, self._redactor, self._jobs = session, redactor, jobs
         self._vectorizer = vectorizer
-        session.store.backend = vectorizer.name if vectorizer else backend_name(config)
         self.local = LocalHashVectorizer()
         self.breaker = CircuitBreaker(
             session.root / ".vector_backend_state.json", write=write_atomic,
@@ -9544,7 +10005,7 @@ class Embeddings:
         """Say how many memories have no vector yet, and have them made in the background."""
         if self.is_local:
             return []
-        count = len(self._session.store.missing_vectors(self.vectorizer))
+        count = len(self._session.store.vectors.missing(self.vectorizer))
         self._is_behind = count > 0
         if not count:
             return []
@@ -9603,7 +10064,7 @@ class Embeddings:
     def _next_texts(self) -> tuple[dict[str, str], int]:
         """Return the next texts without a vector, oldest first, and how many there are."""
         with self._session.reading() as store:
-            missing = store.missing_vectors(self.vectorizer)
+            missing = store.vectors.missing(self.vectorizer)
             batch = islice(missing, getattr(self.vectorizer, "batch", 32))
             return {memory_id: store.text(memory_id) or "" for memory_id in batch}, len(missing)
 
@@ -9632,7 +10093,7 @@ class Embeddings:
     def _keep(self, texts: Mapping[str, str], vectors: Mapping[str, list[Vector]]) -> None:
         """Store the vectors of the texts that are still as they were."""
         with self._session.reading() as store:
-            store.put_vectors(self.vectorizer, {
+            store.vectors.put(self.vectorizer, {
                 memory_id: vector for memory_id, vector in vectors.items()
                 if store.text(memory_id) == texts[memory_id]})
 
@@ -9780,7 +10241,7 @@ class Ranking:
 
     def search_words(self) -> Ranked:
         """Return the memories that hold words of the query."""
-        return self.store.search_words(self.query, self.depth, accept=self.accept)
+        return self.store.search.words(self.query, self.depth, accept=self.accept)
 
     def search_vectors(self, vector: Vector) -> Ranked:
         """Return the nearest memories.
@@ -9788,16 +10249,16 @@ class Ranking:
         A cosine has no zero of its own: that of the memories in the middle distance is one.
         """
         if self.is_local:
-            return self.store.search_spelling(self.query, self.depth, accept=self.accept)
+            return self.store.search.spelling(self.query, self.depth, accept=self.accept)
         deep = 4 * self.depth
-        found = self.store.search_vectors(self.vectorizer, vector, deep, accept=self.accept)
+        found = self.store.vectors.search(self.vectorizer, vector, deep, accept=self.accept)
         self._least_cosine = found[-1][1] if len(found) == deep else self.vectorizer.threshold
         return found[:self.depth]
 
     def search_dates(self, retrieved: Retrieved, span: tuple[datetime, datetime],
                      k: int) -> Ranked:
         """Return the memories made in the span: those found otherwise, then the *k* newest."""
-        made = [memory_id for memory_id in self.store.made_between(*span)
+        made = [memory_id for memory_id in self.store.search.made_between(*span)
                 if self.accept is None or self.accept(memory_id)]
         inside = set(made)
         found = [memory_id for ranked in retrieved.values() for memory_id, _ in ranked
@@ -9813,7 +10274,7 @@ class Ranking:
         found: dict[str, float] = {}
         for piece in identifiers(self.query):
             share = _size(piece) / _size(self.query) / 2
-            holders = filter(self.accept, self.store.containing(piece))
+            holders = filter(self.accept, self.store.search.containing(piece))
             for memory_id in islice(holders, self.depth):
                 score = share * _share_in_word(piece, normalise(self._text(memory_id)))
                 found[memory_id] = min(found.get(memory_id, 0.0) + score, 0.5)
@@ -9860,7 +10321,7 @@ class Ranking:
         return self._in_context(merged, (1 - weight) / words[0][1] if words else 0.0)
 
     def _in_context(self, found: Ranked, scale: float) -> Ranked:
-        return self.store.in_context(self.query, found, scale=scale, accept=self.accept)
+        return self.store.search.in_context(self.query, found, scale=scale, accept=self.accept)
 
     def to_hits(self, ranked: Ranked, retrieved: Retrieved, *, limit: int) -> list[Hit]:
         """Make hits of ids, in their order; leave out what only a weak vector found."""
@@ -9911,7 +10372,7 @@ class Ranking:
 
     def _add_confidence(self, hits: list[Hit]) -> list[Hit]:
         """Give each hit its confidence: the highest that words, vectors or parts give it."""
-        ideal = self.store.ideal_score(self.query)
+        ideal = self.store.search.ideal_score(self.query)
         scores = self._keyword_scores(hits)
         best = max(scores, default=0.0)
         sources = Counter(hit.memory.source for hit in hits)
@@ -9988,7 +10449,7 @@ class AccessCounts:
             return
         try:
             with self._session.store.transaction(timeout=timeout):
-                self._session.store.touch(self.pending, self._session.clock())
+                self._session.store.count_accesses(self.pending, self._session.clock())
             self.pending = []
         except (Locked, StorageError, ConfigError):
             del self.pending[:-1000]               # a read must not fail because of this
@@ -10056,7 +10517,7 @@ class Search:
             most = max(2 * k, _RERANK_DEPTH)
         with self._session.reading() as store:
             accept = self._filter(store, room, (), agent)
-            ids: Iterable[str] = store.tagged(tags, None if accept else most)
+            ids: Iterable[str] = store.search.tagged(tags, None if accept else most)
             newest = [(memory_id, 0.0) for memory_id in islice(filter(accept, ids), most)]
             ranking = self._ranking("", self._embeddings.local, most, accept)
             hits = ranking.to_hits(newest, {"tags": newest}, limit=most)
@@ -10088,15 +10549,14 @@ class Search:
         """Return what tells whether an id may be found; None when every one may."""
         hidden = {memory_id for extension in self._extensions.having("hidden")
                   for memory_id in extension.hidden()}
-        tagged = store.tagged(tags, MANY_TAGGED) if tags else []
+        tagged = store.search.tagged(tags, MANY_TAGGED) if tags else []
         has_all_tagged = bool(tags) and len(tagged) < MANY_TAGGED
         known = frozenset(tagged) - hidden
-        get = getattr(store, "entry", store.get)   # cheaper, where a store has it
 
         def passes(memory_id: str) -> bool:
             if memory_id in hidden or has_all_tagged and memory_id not in known:
                 return False
-            memory = get(memory_id)
+            memory = store.entry(memory_id)
             return (memory is not None and room in (None, memory["room"])
                     and (agent is None or is_same_agent(memory.get("agent"), agent))
                     and (has_all_tagged or {*tags} <= {*tag_forms(memory.get("tags") or ())}))
@@ -10321,7 +10781,7 @@ class Writer:
             return one is not None and is_same_agent(one.agent, draft.agent) and all(
                 extension.may_merge(one, draft) for extension in deciding)
 
-        duplicate_id = store.duplicate(draft.content, accept=may_merge)
+        duplicate_id = store.search.duplicate(draft.content, accept=may_merge)
         if duplicate_id:
             return store.get(duplicate_id)
         for extension in self._extensions.having("find_equivalent"):
@@ -10334,7 +10794,7 @@ class Writer:
     def _find_conflicts(self, draft: Draft, duplicate: Memory | None) -> tuple[Conflict, ...]:
         """Return the memories that contradict a draft."""
         store, conflicts = self._session.store, []
-        for memory_id in store.conflict_candidates(draft.content):
+        for memory_id in store.search.conflict_candidates(draft.content):
             text = store.text(memory_id)
             if text is None or duplicate and memory_id == duplicate.id:
                 continue
@@ -10568,7 +11028,7 @@ class Pruner:
             if not (self._session.root / path).exists():
                 break
             path = f"{name}-{number}.json"
-        self._session.store.write(path, data)
+        self._session.store.files.write(path, data)
         return path
 
 
@@ -10881,7 +11341,7 @@ class HermesLite:
         self.systems.emit("forget", [memory_id], why=why)
         warnings = self.systems.notify("after_forget", memory, why)
         with self.lock:                            # a system may have taken it out of its files
-            backups = self.store.holding(memory_id)
+            backups = self.store.files.copies_of(memory_id)
         return Forgotten(memory_id, tuple(backups), (*warnings, *self.take_notices()))
 
     # -- all memories -------------------------------------------------------
@@ -10931,7 +11391,7 @@ class HermesLite:
                     and (start is None or (parse_time(memory.created_at) or start) >= start))
 
         with self.session.reading() as store:
-            tagged = filter(None, map(store.get, store.tagged(wanted))) if wanted else store
+            tagged = filter(None, map(store.get, store.search.tagged(wanted))) if wanted else store
             rows = [memory for memory in tagged if passes(memory)]
         oldest = datetime.min.replace(tzinfo=timezone.utc)
         rows.sort(key=lambda memory: (parse_time(memory.created_at) or oldest, memory.id),
@@ -10964,7 +11424,7 @@ class HermesLite:
                 "rooms": dict(sorted(Counter(memory.room for memory in memories).items())),
                 "verified": sum(memory.execution_verified for memory in memories),
                 "hot": hot, "cold": total - hot, "mean_importance": mean,
-                "bytes": self.store.sizes(), "encrypted": self.store.cipher is not None}
+                "bytes": self.store.files.sizes(), "encrypted": self.store.files.cipher is not None}
 
     def graph(self, entity: str | None = None, *, top: int = 20,
               rebuild: bool = False) -> Sequence[dict[str, object]]:
@@ -10977,7 +11437,7 @@ class HermesLite:
         redact_field = self.redactor.redact_field
         with self.session.writing() if rebuild else self.session.reading() as store:
             store.refresh()
-            graph = store.graph(rebuild=rebuild)
+            graph = store.search.graph(rebuild=rebuild)
             if entity is None:
                 return [{"entity": redact_field(name), "type": kind, "memories": count}
                         for name, kind, count in graph.top(top)]
@@ -10999,7 +11459,7 @@ class HermesLite:
         """Return the state of the vector backend, the circuit breaker and the reranker."""
         backend, reranker = self.vectorizer, self.search.reranker
         with self.session.reading() as store:
-            missing, held = len(store.missing_vectors(backend)), len(store)
+            missing, held = len(store.vectors.missing(backend)), len(store)
         rerank = "off"
         if reranker is not None:
             rerank = "on" if getattr(reranker, "ok", True) else "off after a failure"
@@ -11333,7 +11793,7 @@ def _init(memory: HermesLite, *, compress: str | None = None) -> dict[str, objec
     if compress is not None:
         _check_compress(memory, compress, own)
     with memory.store.transaction():
-        memory.store.describe_rooms()
+        describe_rooms(memory.root, memory.config.rooms)
     if not own.exists():
         write_atomic(own, _new_config(compress or "none"))
     done: dict[str, object] = {"root": str(memory.root), "config": str(own)}

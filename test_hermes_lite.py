@@ -3163,7 +3163,7 @@ class VectorCaches(unittest.TestCase):
             self.assertIsNone(self.cache.get("long"))
 
     def test_a_block_answers_as_the_file_does_and_is_not_parsed(self):
-        self.cache.put("long", [[0, 1, 0, 0], [1, 0, 0, 0]], mark=7)
+        self.cache.put("long", [[0, 1, 0, 0], [1, 0, 0, 0]], checksum=7)
         block = self.cache.dump_block()
         self.assertEqual(h.read_block(block)[0][3][-1], ["long", 7, 2])
         again = h.VectorCache("A", "m1", 4)
@@ -3173,7 +3173,7 @@ class VectorCaches(unittest.TestCase):
         again.put("x", [0, 0, 0, 1])                       # newer than the block's
         again.drop("y")
         self.assertEqual([name for name, _ in self.found(again)], ["long"])
-        self.assertTrue(again.faded)
+        self.assertTrue(again.is_block_outdated)
         self.assertNotIn(b'"y"', again.dump_block())
         self.assertEqual([row[0] for row in h.read_block(h.without_vectors(block, {"x"}))[0][3]],
                          ["y", "z", "long"])
@@ -3294,7 +3294,7 @@ class RankingInContext(unittest.TestCase):
     def test_scores_beside_are_those_of_a_search(self):
         index = self.index("red red fish", "one red", "red red red bird sings", "no")
         plain = dict(index.search("red bird"))
-        for doc, parts in index.parts(index.query_terms("red bird"), range(4)).items():
+        for doc, parts in index.term_scores(index.query_terms("red bird"), range(4)).items():
             self.assertEqual(len(parts), 2)
             self.assertAlmostEqual(sum(parts), plain.get(f"n{doc}", 0.0))
 
@@ -3530,39 +3530,39 @@ class StoreContract:
 
     def test_words_are_known_and_looked_up_by_their_beginning(self):
         for store in self.both():
-            self.assertEqual(store.known_words(["gateways", "Redis", "周会", "周三会", "", "none"]),
+            self.assertEqual(store.search.known_words(["gateways", "Redis", "周会", "周三会", "", "none"]),
                              {"gateways": 2, "Redis": 1, "周会": 1})
-            self.assertEqual(store.words_beginning("gate"), ["gatewai"])
-            self.assertEqual(store.words_beginning("gateway"), [])
-            self.assertEqual(store.words_beginning("周"), [])
+            self.assertEqual(store.search.words_beginning("gate"), ["gatewai"])
+            self.assertEqual(store.search.words_beginning("gateway"), [])
+            self.assertEqual(store.search.words_beginning("周"), [])
             with store.transaction():
                 store.put(Memory("mem_4", "A gatekeeper", created_at=h.iso(NOON)))
-            self.assertEqual(store.words_beginning("gate"), ["gatewai", "gatekeep"])
+            self.assertEqual(store.search.words_beginning("gate"), ["gatewai", "gatekeep"])
             with store.transaction():
                 store.remove("mem_4", why=None)
-            self.assertEqual(store.words_beginning("gate"), ["gatewai"])
+            self.assertEqual(store.search.words_beginning("gate"), ["gatewai"])
 
     def test_searches_find_and_accept_filters(self):
         local = LocalHashVectorizer()
         for store in self.both():
-            self.assertEqual([i for i, _ in store.search_words("gateway", 5)], ["mem_1", "mem_3"])
-            found = store.search_words("gateway", 5, accept=lambda i: i != "mem_1")
+            self.assertEqual([i for i, _ in store.search.words("gateway", 5)], ["mem_1", "mem_3"])
+            found = store.search.words("gateway", 5, accept=lambda i: i != "mem_1")
             self.assertEqual([i for i, _ in found], ["mem_3"])
-            (best, score), *rest = store.search_spelling("周会是每周三下午三点", 5)
+            (best, score), *rest = store.search.spelling("周会是每周三下午三点", 5)
             self.assertEqual((best, round(score, 6), rest), ("mem_2", 1.0, []))
-            self.assertEqual(store.duplicate("the gateway listens on Port 8080!"), "mem_1")
-            self.assertIsNone(store.duplicate("The gateway listens on port 8081"))
-            self.assertEqual(store.conflict_candidates("The gateway listens on port 8081")[0],
+            self.assertEqual(store.search.duplicate("the gateway listens on Port 8080!"), "mem_1")
+            self.assertIsNone(store.search.duplicate("The gateway listens on port 8081"))
+            self.assertEqual(store.search.conflict_candidates("The gateway listens on port 8081")[0],
                              "mem_1")
-            self.assertNotIn("mem_1", store.conflict_candidates("Alice likes Redis"))
-            self.assertEqual(store.graph().memories("Redis"), ["mem_3"])
-            self.assertEqual(store.missing_vectors(local), [])
+            self.assertNotIn("mem_1", store.search.conflict_candidates("Alice likes Redis"))
+            self.assertEqual(store.search.graph().memories("Redis"), ["mem_3"])
+            self.assertEqual(store.vectors.missing(local), [])
 
     def test_put_replaces_touch_counts_and_remove_leaves_a_tombstone(self):
         store = self.filled()
         with store.transaction():
             store.put(Memory("mem_1", "Something else entirely"))
-            store.touch(["mem_2", "mem_2", "gone"], NOON)
+            store.count_accesses(["mem_2", "mem_2", "gone"], NOON)
             store.remove("mem_3", why="test")
         store.close()
         for one in (store, self.make()):
@@ -3570,7 +3570,7 @@ class StoreContract:
             self.assertEqual(one.get("mem_1").content, "Something else entirely")
             self.assertEqual((one.get("mem_2").access_count, one.get("mem_2").last_accessed),
                              (2, h.iso(NOON)))
-            self.assertEqual(one.search_words("gateway", 5), [])
+            self.assertEqual(one.search.words("gateway", 5), [])
             self.assertEqual(len(one), 2)
             self.assertEqual(one.forgotten("alice uses REDIS 7.2 for the gateway")["why"],
                              "test")
@@ -3584,14 +3584,14 @@ class StoreContract:
             with self.assertRaises(ZeroDivisionError), store.transaction():
                 store.put(Memory("mem_4", "Kafka moves the events"))
                 store.remove("mem_1", why="test")
-                self.assertEqual(store.search_words("kafka", 5)[0][0], "mem_4")
+                self.assertEqual(store.search.words("kafka", 5)[0][0], "mem_4")
                 raise ZeroDivisionError
             store.refresh()
             self.assertEqual([m.id for m in store], list(self.texts))
-            self.assertEqual(store.search_words("kafka", 5), [])
-            self.assertEqual(store.search_words("8080", 5)[0][0], "mem_1")
+            self.assertEqual(store.search.words("kafka", 5), [])
+            self.assertEqual(store.search.words("8080", 5)[0][0], "mem_1")
             self.assertIsNone(store.forgotten(self.texts["mem_1"]))
-            self.assertIsNone(store.duplicate("Kafka moves the events"))
+            self.assertIsNone(store.search.duplicate("Kafka moves the events"))
 
     def test_an_inner_failure_that_is_caught_keeps_the_outer_transaction(self):
         store = self.filled()
@@ -3609,7 +3609,7 @@ class StoreContract:
 
     def test_changes_outside_a_transaction_are_refused(self):
         store = self.filled()
-        for change in (lambda: store.put(Memory("mem_9", "x")), lambda: store.touch([], NOON),
+        for change in (lambda: store.put(Memory("mem_9", "x")), lambda: store.count_accesses([], NOON),
                        lambda: store.remove("mem_1", why="x")):
             self.assertRaises(UsageError, change)
 
@@ -3622,32 +3622,32 @@ class StoreContract:
             for memory_id, (when, tags) in rows.items():
                 store.put(Memory(memory_id, f"A text of {memory_id}", created_at=when, tags=tags))
         for _ in range(2):
-            self.assertEqual(store.tagged(["contract"]), ["mem_2", "mem_4", "mem_1"])
-            self.assertEqual(store.tagged(["#ＣＯＮＴＲＡＣＴ", "vip"]), ["mem_4", "mem_1"])
-            self.assertEqual(store.tagged(["合同"]), ["mem_4"])
-            self.assertEqual((store.tagged(["none"]), store.tagged(["contract", "x"])), ([], []))
+            self.assertEqual(store.search.tagged(["contract"]), ["mem_2", "mem_4", "mem_1"])
+            self.assertEqual(store.search.tagged(["#ＣＯＮＴＲＡＣＴ", "vip"]), ["mem_4", "mem_1"])
+            self.assertEqual(store.search.tagged(["合同"]), ["mem_4"])
+            self.assertEqual((store.search.tagged(["none"]), store.search.tagged(["contract", "x"])), ([], []))
             store.close()
             store = self.reopened()
-        self.assertEqual(store.tagged(["new"]), [])
+        self.assertEqual(store.search.tagged(["new"]), [])
         with store.transaction():
             store.put(Memory("mem_1", "A text of mem_1", created_at="2026-05-01", tags=("new",)))
             store.put(Memory("mem_5", "One more", created_at="2020-01-01", tags=("contract",)))
             store.remove("mem_2", why="test")
-            self.assertEqual(store.tagged(["contract"]), ["mem_4", "mem_5"])
+            self.assertEqual(store.search.tagged(["contract"]), ["mem_4", "mem_5"])
         with self.assertRaises(ZeroDivisionError), store.transaction():
             store.remove("mem_5", why="test")
             raise ZeroDivisionError
         store.refresh()
-        self.assertEqual((store.tagged(["new"]), store.tagged(["contract"])),
+        self.assertEqual((store.search.tagged(["new"]), store.search.tagged(["contract"])),
                          (["mem_1"], ["mem_4", "mem_5"]))
 
     def test_tagged_sees_what_another_process_writes(self):
         store, other = self.filled(), self.reopened()
-        self.assertEqual(other.tagged(["fresh"]), [])
+        self.assertEqual(other.search.tagged(["fresh"]), [])
         with store.transaction():
             store.put(Memory("mem_9", "Kafka moves the events", tags=("fresh",)))
         other.refresh()
-        self.assertEqual(other.tagged(["fresh"]), ["mem_9"])
+        self.assertEqual(other.search.tagged(["fresh"]), ["mem_9"])
 
     def test_what_left_a_tombstone_is_told_by_id_and_what_left_none_is_not(self):
         store = self.filled()
@@ -3674,15 +3674,6 @@ class StoreContract:
 class FileStoreContract(StoreContract, Case):
     def make(self) -> h.FileStore:
         return h.FileStore(self.root, Config(environ={}), clock=lambda: self.now)
-
-    def test_the_revision_differs_once_a_record_has_changed(self):
-        store = self.filled()
-        before = store.revision()
-        store.refresh()
-        self.assertEqual(store.revision(), before)
-        with store.transaction():
-            store.touch(["mem_1"], NOON)
-        self.assertNotEqual(store.revision(), before)
 
 
 class StoreFiles(Case):
@@ -3852,7 +3843,7 @@ print(json.dumps([error, kept, sorted(m.id for m in again.list())]))""", self.ro
                 self.assertIn(str(folder), synced)
             memory = self.large()
             with memory.store.transaction():
-                memory.store.touch([*memory.store.ids()], self.now)        # makes the journal
+                memory.store.count_accesses([*memory.store.ids()], self.now)        # makes the journal
             synced.clear()
             memory.remember("acknowledged, in a journal that a recall has made")
         journal = synced.index(str(self.root / "index.journal"))
@@ -4263,7 +4254,7 @@ class DamagedStore(Case):
         memory = self.open()
         self.assertEqual(len(memory.list()), 4)
         self.assertIn("holds 4 where there were 9; run `repair`", memory.take_notices()[0])
-        self.assertEqual({m.content for m in memory.store.missing()} | {
+        self.assertEqual({m.content for m in memory.store.recovery.missing(memory.store.is_taken)} | {
             m.content for m in memory.list()}, self.all | {"One note after the loss"})
 
     def test_an_older_but_valid_index_is_reported(self):
@@ -4351,7 +4342,7 @@ class DamagedStore(Case):
         memory.list()
         self.assertIn("no copy of the others", memory.take_notices()[0])
         with memory.store.transaction():
-            memory.store.accept_loss()
+            memory.store.recovery.accept_loss()
             memory.store.checkpoint()
         memory = self.open()
         memory.list()
@@ -4367,7 +4358,7 @@ class DamagedStore(Case):
             self.now += timedelta(days=1)
             with self.open() as memory:
                 memory.verify(self.open().list()[0].id)
-                memory.store.recovery.loss = 0     # as where nothing tells of a loss
+                memory.store.recovery.count_before_loss = 0     # as where nothing tells of a loss
         self.assertTrue(most.exists())
 
     def test_a_backup_of_a_wrong_clock_is_not_the_newest(self):
@@ -6103,7 +6094,7 @@ class Pruning(Case):
     def test_when_the_archive_cannot_be_written_nothing_goes(self):
         self.write_index(self.aged(1, 100))
         memory = self.open()
-        with mock.patch.object(memory.store, "write", side_effect=StorageError("disk full")):
+        with mock.patch.object(memory.store.files, "write", side_effect=StorageError("disk full")):
             self.assertRaises(StorageError, memory.prune)
         self.assertEqual(len(self.open().list()), 1)
 

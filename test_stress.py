@@ -264,8 +264,8 @@ class Stress(unittest.TestCase):
             rows = {row.id: row for row in memory.list()}
             lost = {(i, text, rows[i].content if i in rows else None)
                     for i, text in told.alive.items() if i not in rows or rows[i].content != text}
-            archived = "".join(path.read_text() if memory.store.cipher is None else
-                               hermes.unseal(path.read_bytes(), memory.store.cipher).decode()
+            archived = "".join(path.read_text() if memory.store.files.cipher is None else
+                               hermes.unseal(path.read_bytes(), memory.store.files.cipher).decode()
                                for path in root.glob("backups/prune_*.json"))
             lost |= {(i, text, None) for i, text in told.mortal.items()
                      if i not in rows and not (i in archived and text in archived)}
@@ -288,7 +288,7 @@ class Stress(unittest.TestCase):
             for path in [*root.rglob("*.json"), *root.glob("backups/*.bak")]:
                 if path.name.startswith("."):
                     continue
-                hermes.from_json(hermes.unseal(path.read_bytes(), memory.store.cipher))
+                hermes.from_json(hermes.unseal(path.read_bytes(), memory.store.files.cipher))
             mirror = {path.stem: hermes.from_markdown(path.read_text("utf-8"))
                       for path in root.glob("store/*.md")}
             rows = {row.id: row for row in memory.list()}
@@ -491,7 +491,7 @@ class Crash(Stress):
                 for _ in range(40 if FULL else 25):
                     memory.store.refresh()
                     with memory.store.transaction():
-                        memory.store.touch(list(memory.store.ids())[:100], hermes.utc_now())
+                        memory.store.count_accesses(list(memory.store.ids())[:100], hermes.utc_now())
             journal = self.root / "index.journal"
             lengths.append(journal.stat().st_size if journal.exists() else 0)
         self.assertLess(max(lengths), 90_000, lengths)

@@ -122,7 +122,7 @@ def filled(root: Path, folder: Path, rows: Sequence[core.Memory], *, rivals: Ite
     found = {"size": len(rows), "batch_per_s": round(fill(store, rows)),
              "index_per_s": round(1e3 * len(rows) / timed(store.checkpoint))}
     store.close()
-    found["bytes"] = store.sizes()["records"]
+    found["bytes"] = store.files.sizes()["records"]
     for rival in rivals:
         rival.fill(rows)
     with contextlib.closing(open_bare(folder)) as base:
@@ -133,7 +133,7 @@ def filled(root: Path, folder: Path, rows: Sequence[core.Memory], *, rivals: Ite
     if files:
         plain = core.FileStore(folder / "files", core.load_config(root))
         found["files_batch_per_s"] = round(fill(plain, rows))
-        plain.search_words("warm", 3, accept=None)
+        plain.search.words("warm", 3, accept=None)
         plain.close()
     return found
 
@@ -208,12 +208,12 @@ def measure(size: int, folder: Path, *, singles: int, files: int) -> dict[str, o
     memory = core.HermesLite(root, store=ArchiveStore(root, config))
     base = open_bare(folder)
     asks: dict[str, Callable[[str], object]] = {
-        "words": lambda q: memory.store.search_words(q, _DEPTH, accept=None),
+        "words": lambda q: memory.store.search.words(q, _DEPTH, accept=None),
         "recall": memory.recall, **{name: rival.ask for name, rival in rivals.items()}}
     if size <= files:
         plain = core.FileStore(folder / "files", config)
         plain.refresh()
-        asks["files_words"] = lambda q: plain.search_words(q, _DEPTH, accept=None)
+        asks["files_words"] = lambda q: plain.search.words(q, _DEPTH, accept=None)
     found.update(measure_questions(asks, queries))
     found["tags"] = spread([timed(lambda pair=pair: memory.recall(tags=pair)) for pair in tags])
     found["one_tag"] = spread([timed(lambda t=one: memory.recall(tags=[t])) for _, one in tags])

@@ -346,7 +346,7 @@ class Anchors:
         """
         text = " ".join(texts)
         if text not in self._seen:
-            found = self.memory.store.search_words(
+            found = self.memory.store.search.words(
                 text, most * len(texts), rarest=_RAREST * len(texts))
             self._seen[text] = [memory_id for memory_id, _ in found]
         yield from filter(None, map(self.memory.store.get, self._seen[text]))

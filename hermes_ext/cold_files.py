@@ -221,13 +221,13 @@ class ColdFiles:
         self.damaged = ""
         try:
             data = path.read_bytes()
-            self._take(core.from_json(core.unseal(data, self.store.cipher)))
+            self._take(core.from_json(core.unseal(data, self.store.files.cipher)))
         except FileNotFoundError:
             return
         except (OSError, ValueError):
             self.damaged = (f"{INDEX} cannot be read; `repair` makes it anew from the files in "
                             f"{_FOLDER}/, `archive --adopt --place PLACE` from those elsewhere")
-            self.store.notices.append(self.damaged)
+            self.store.files.notices.append(self.damaged)
 
     def _take(self, saved: object) -> None:
         """Take over a saved index; ValueError where it is not one of ours."""
@@ -251,7 +251,7 @@ class ColdFiles:
 
     def write(self) -> None:
         """Put the index on the disk."""
-        self.store.write(INDEX, core.to_json({
+        self.store.files.write(INDEX, core.to_json({
             "version": 2, "place": self.place, "files": self.files, "memories": self.memories,
             "pending": self.pending}))
         self._seen = core.file_version(self.root / INDEX)
@@ -322,7 +322,7 @@ class ColdFiles:
 
     def _opened(self, name: str, data: bytes) -> tuple[list[Memory], bytes]:
         try:
-            plain = core.unseal(data, self.store.cipher)
+            plain = core.unseal(data, self.store.files.cipher)
             return unpack(plain), plain
         except ValueError:
             raise DamagedData(f"the cold file {name} is damaged and cannot be read; it is left "
@@ -402,7 +402,7 @@ class ColdFiles:
         return problems + self._delete_pending()
 
     def _write_file(self, name: str, place: str, memories: list[Memory]) -> None:
-        data = core.seal(pack(memories), self.store.cipher)
+        data = core.seal(pack(memories), self.store.files.cipher)
         where = open_place(self.root, place)
         where.write(name, data)
         if where.read(name) != data:
@@ -486,7 +486,7 @@ class ColdFiles:
             with contextlib.suppress(HermesError):
                 data = open_place(self.root, known["place"]).read(name)
                 if known["sha256"] == _sha256(data):
-                    known["sha256"] = _sha256(core.unseal(data, self.store.cipher))
+                    known["sha256"] = _sha256(core.unseal(data, self.store.files.cipher))
         if self.files != before:
             self.write()
 
@@ -571,7 +571,7 @@ class ColdFiles:
             yield Fault(f"{count} cannot be read: {problem}; put a good copy in its place",
                         command="")
             return
-        if self.store.cipher and not core.is_ciphertext(data):
+        if self.store.files.cipher and not core.is_ciphertext(data):
             yield Fault(f"{name} is not encrypted", command="encrypt on")
         held = {each.id for each in memories}
         if known["sha256"] in (_sha256(data), _sha256(plain)) and held == wanted:

@@ -236,15 +236,24 @@ def _check(data: bytes, root: Path) -> None:
 
 # -- commands -----------------------------------------------------------------
 
-class _NoStore:
-    """Stands where a store would, for commands that need none."""
-    cipher = progress = None
+class _NoFiles:
+    """Stands where the files of a root would, whose key may be the wrong one."""
+    cipher = None
 
-    def __init__(self, root: Path) -> None:
-        self.root, self.notices = root, []
+    def __init__(self) -> None:
+        self.notices: list[str] = []
 
     def read(self, name: str) -> None:
         """There is no file to read."""
+
+
+class _NoStore:
+    """Stands where a store would, for commands that need none."""
+    progress = None
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.files = _NoFiles()
 
     def close(self) -> None:
         """There is nothing to close."""

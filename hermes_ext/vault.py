@@ -143,7 +143,7 @@ class _Look:
             state.get("stamps"), state.get("marks")))
         before = state.get("look"), dict(self.stamps), dict(self.marks)
         self.store.refresh()
-        behind = self.store.behind()
+        behind = frozenset(self.store.mirror.pending)
         changed = [name for name in self._unlike(complete) if not self._is_own_write(name)]
         gone = self._gone(changed)
         lagging = self._lagging(changed) if complete else []
@@ -176,7 +176,7 @@ class _Look:
 
     def _is_as_before(self) -> bool:
         """Compare the folder with the head of the state alone: the rest costs as much again."""
-        head, _, rest = (self.store.read(".state_vault.json") or b"").partition(b', "stamps"')
+        head, _, rest = (self.store.files.read(".state_vault.json") or b"").partition(b', "stamps"')
         with contextlib.suppress(ValueError, LookupError, TypeError):
             state = from_json(head + b"}") if rest else {}
             self.store.mirror.spared = frozenset(state["spared"])
@@ -398,7 +398,7 @@ class _Look:
     def _finish(self, forgotten: list[str]) -> None:
         """Remove files that have another name now, forget what may go, note what was seen."""
         for where, text in self._asides.items():
-            self.store.write(where, text.encode("utf-8", "replace"))
+            self.store.files.write(where, text.encode("utf-8", "replace"))
         moved = (*self._obsolete, *forgotten, *self._claimed, *self._settled)
         now = _scan(self.folder) if moved else {}
         for name in self._obsolete:
@@ -435,7 +435,7 @@ class _Look:
         state = to_json({"version": 1, "look": look, "spared": sorted(self.store.mirror.spared),
                          "stamps": self.stamps, "marks": self.marks})
         with contextlib.suppress(StorageError):
-            write_atomic(self.memory.root / ".state_vault.json", seal(state, self.store.cipher),
+            write_atomic(self.memory.root / ".state_vault.json", seal(state, self.store.files.cipher),
                          durable=False)
 
 

@@ -158,9 +158,9 @@ class BufferedStore:
         self._changed.pop(memory_id, None)
         self._removed.add(memory_id)
 
-    def touch(self, memory_ids: Sequence[str], moment: datetime) -> None:
+    def count_accesses(self, memory_ids: Sequence[str], moment: datetime) -> None:
         """Count an access; the ones held here are read again."""
-        self.under.touch(memory_ids, moment)
+        self.under.count_accesses(memory_ids, moment)
         self._changed.update(dict.fromkeys(i for i in memory_ids if i in self.entries))
 
     def set_tombstones(self, key: str, tombstones: Mapping[str, Mapping[str, str]]) -> None:
@@ -212,11 +212,11 @@ class BufferedStore:
     def _rows(self) -> list[list]:
         """Return the rows of the snapshot; none, and a notice, where it is not one of ours."""
         with contextlib.suppress(ValueError):
-            rows = core.from_json(self.under.read(FILE) or b"[]")
+            rows = core.from_json(self.under.files.read(FILE) or b"[]")
             if core.fits(rows, [[str, str, float, str]]) and all(
                     core.is_safe_id(row[0]) for row in rows):
                 return rows
-        self.under.notices.append(f"{FILE} was damaged; the buffer starts empty")
+        self.under.files.notices.append(f"{FILE} was damaged; the buffer starts empty")
         return []
 
     def save(self) -> None:
@@ -230,14 +230,14 @@ class BufferedStore:
                 fresh.used = used
         if rows or (self.under.root / FILE).exists():
             with contextlib.suppress(StorageError):
-                self.under.write(FILE, core.to_json(rows))
+                self.under.files.write(FILE, core.to_json(rows))
 
     def _forget(self, removed: set[str]) -> None:
         """Take what was removed out of the snapshot of an earlier process."""
         rows = self._rows()
         kept = [row for row in rows if row[0] not in removed]
         if len(kept) < len(rows):
-            self.under.write(FILE, core.to_json(kept))
+            self.under.files.write(FILE, core.to_json(kept))
 
     def close(self) -> None:
         self.save()

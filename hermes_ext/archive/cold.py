@@ -288,7 +288,7 @@ def forget(memory: HermesLite, what: str, *, why: str = "forgotten") -> Moved:
         for each in found:
             memory.forget(each.id, why=why)
         warnings = files.drop([what])
-        held = memory.store.holding(what)
+        held = memory.store.files.copies_of(what)
     if held:
         warnings.append(f"an older copy is still in {', '.join(held)}; `forget {what} --purge` "
                         "takes it out")
@@ -339,7 +339,7 @@ def _put(memory: HermesLite, cold: Memory, *, moved: str) -> bool:
     tombstone = store.forgotten(record.content)
     at = core.parse_time(tombstone["at"]) if tombstone else None
     is_other = at is not None and stamp_of(at) < moved
-    if tombstone and not is_other and not tombstone["why"].startswith("pruned") or store.duplicate(
+    if tombstone and not is_other and not tombstone["why"].startswith("pruned") or store.search.duplicate(
             record.content, accept=lambda i: core.is_same_agent(store.get(i).agent,
                                                                 record.agent)):
         return False

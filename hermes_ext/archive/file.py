@@ -90,14 +90,14 @@ class ArchiveFile:
 
     # -- connection ---------------------------------------------------------
 
-    def _db(self) -> sqlite3.Connection:
+    def db(self) -> sqlite3.Connection:
         """Return the connection; a forked child opens its own."""
         if self._connection is None or self._pid != os.getpid():
             self._drop_connection()
             self._pid, self._is_void = os.getpid(), not self.path.exists()
             self._connection = self._open()
             self._file = None if self._is_void else _identity(self.path)
-            if self._found and not self._depth and not self._reads:
+            if self._found and not self.depth and not self._reads:
                 with self.transaction():           # stores what was found
                     pass
         return self._connection
@@ -109,7 +109,7 @@ class ArchiveFile:
             else:
                 close_untouched(self._connection)
         self._connection, self._hot = None, None
-        self._search.forget()
+        self.search_tables.forget()
 
     def _open(self) -> sqlite3.Connection:
         """Open the file; where there is none yet, an empty stand-in that nothing is written to."""
@@ -119,7 +119,7 @@ class ArchiveFile:
         elif self._is_void and self._has_remains():
             self._rescue("it is missing")
         self._is_void = not self.path.exists()
-        if self._is_void and not self._depth:
+        if self._is_void and not self.depth:
             return _made(connect(":memory:"))
         try:
             return self._open_file()
@@ -179,7 +179,7 @@ class ArchiveFile:
                 db.close()
                 self._is_told_empty = True         # nothing is left of it: it is a new one
                 raise sqlite3.DatabaseError("malformed: it holds no memories")
-        if version == 0 and not self._depth:
+        if version == 0 and not self.depth:
             db.close()
             self._is_void = True
             return _made(connect(":memory:"))
@@ -193,17 +193,17 @@ class ArchiveFile:
     # -- one file at one path -----------------------------------------------
 
     def _follow(self) -> None:
-        """Leave a file that another process has moved, replaced or deleted; see `_db`."""
+        """Leave a file that another process has moved, replaced or deleted; see `db`."""
         self._refuse_files()
         if self._connection is None or self._pid != os.getpid():
             return
         if self._is_void:
-            if self._depth or self.path.exists():
+            if self.depth or self.path.exists():
                 self._drop_connection()
             return
         if any(self._is_in_place() for _ in range(3)):     # another may be just committing
             return
-        if not self._depth:
+        if not self.depth:
             if not self.root.is_dir():
                 self._drop_connection()
                 return
@@ -215,7 +215,7 @@ class ArchiveFile:
                 self._put_back()
             self._drop_connection()
         finally:
-            if not self._depth:
+            if not self.depth:
                 self._lock.release()
 
     def _is_in_place(self) -> bool:
@@ -224,7 +224,7 @@ class ArchiveFile:
             return False
         if wal.length(self.path):
             return True                            # the log goes before the file
-        mine = self._row("PRAGMA application_id")[0]
+        mine = self.row("PRAGMA application_id")[0]
         return (wal.generation_of(self.path) or 0) == mine
 
     def _put_back(self) -> None:
@@ -240,7 +240,7 @@ class ArchiveFile:
             self.path.with_name(FILE + end).unlink(missing_ok=True)
         os.replace(fresh, self.path)
         core.fsync_folder(self.root)
-        self.notices.append(f"{FILE} had been deleted while it was open; it was written again, "
+        self.files.notices.append(f"{FILE} had been deleted while it was open; it was written again, "
                             "with all it held")
 
     def copy_to(self, path: Path) -> None:
@@ -254,7 +254,7 @@ class ArchiveFile:
             raise core.storage_error(problem, path) from None
         try:
             with contextlib.closing(sqlite3.connect(uri_of(path), uri=True)) as copy:
-                self._db().backup(copy)
+                self.db().backup(copy)
                 copy.execute("PRAGMA journal_mode=DELETE")
                 checked = copy.execute("PRAGMA integrity_check(1)").fetchone()
             if checked != ("ok",):
@@ -280,7 +280,7 @@ class ArchiveFile:
         promised = wal.promised_frames(self.path)
         if not promised and not wal.has_page(self.path):
             return
-        if not self._depth:
+        if not self.depth:
             try:
                 self._lock.acquire(timeout=0)
             except (Locked, StorageError):         # a writer is at work, or nothing can be written
@@ -288,7 +288,7 @@ class ArchiveFile:
         try:
             if not wal.is_of_file(self.path):
                 aside = self._set_log_aside()
-                self.notices.append(f"{FILE}-wal belonged to another state of {FILE} than the one "
+                self.files.notices.append(f"{FILE}-wal belonged to another state of {FILE} than the one "
                                     f"that lies there now; it was left out and is kept as {aside}")
                 return
             listed = wal.frames(self.path, promised=promised)
@@ -296,7 +296,7 @@ class ArchiveFile:
             if promised == wal.promised_frames(self.path):     # nobody is at work
                 whole = max(whole, min(promised, len(listed)))
             if len(listed) < promised == wal.promised_frames(self.path):
-                self.notices.append(f"{FILE}-wal is missing or was cut off: {promised - len(listed)} "
+                self.files.notices.append(f"{FILE}-wal is missing or was cut off: {promised - len(listed)} "
                                     f"of {pluralize(promised, 'page')} that were written last are "
                                     "gone; compare with what you stored last")
                 self._has_lost = True
@@ -305,13 +305,13 @@ class ArchiveFile:
                 if 0 <= read < whole:
                     self._found = records_behind(self.path, read, promised=promised)
                     aside = core.set_aside(wal.log_of(self.path), copy=True).name
-                    self.notices.append(
+                    self.files.notices.append(
                         f"{FILE}-wal was damaged (kept as {aside}); what stands behind the damage "
                         f"was read from it: {pluralize(len(self._found), 'memory', 'memories')}; "
                         "compare with what you stored last")
                     self._has_lost = True
         finally:
-            if not self._depth:
+            if not self.depth:
                 self._lock.release()
 
     def _set_log_aside(self) -> str:
@@ -334,10 +334,10 @@ class ArchiveFile:
                 self.bury((mark, *map(tombstone.get, ("id", "why", "at")))
                           for mark, tombstone in fresh.items())
                 for memory_id in gone:
-                    if self._row("SELECT 1 FROM memory WHERE id=?", memory_id):
+                    if self.row("SELECT 1 FROM memory WHERE id=?", memory_id):
                         self.remove(memory_id, why=None)
         for memory in self._found:
-            if memory.id not in gone and self.get(memory.id) != memory and not self._row(
+            if memory.id not in gone and self.get(memory.id) != memory and not self.row(
                     "SELECT 1 FROM tomb WHERE id=?", memory.id):
                 self._do("put")
                 self._put(memory, to_json(memory.entry()).decode())
@@ -371,12 +371,12 @@ class ArchiveFile:
         """
         seconds = self.config["storage"]["lock_timeout_seconds"]
         try:
-            self._row(f"PRAGMA busy_timeout={int(1_000 * seconds)}")
-            if self._row("PRAGMA wal_checkpoint(TRUNCATE)")[0]:
+            self.row(f"PRAGMA busy_timeout={int(1_000 * seconds)}")
+            if self.row("PRAGMA wal_checkpoint(TRUNCATE)")[0]:
                 raise Locked(f"another program is reading {self.path}; try again when it has "
                              "finished")
         except sqlite3.Error as problem:
-            self._mend(problem, "try again")
+            self.mend(problem, "try again")
         self._pending_purge = False
         self._drop_connection()
         if wal.length(self.path):
@@ -388,27 +388,27 @@ class ArchiveFile:
             raise core.storage_error(problem, self.path) from None
 
     @contextlib.contextmanager
-    def _reading(self) -> Iterator[None]:
+    def reading(self) -> Iterator[None]:
         """See one state of the file for several queries, all of it searchable.
 
         Inside a transaction it is the transaction's own.
         """
-        if self._depth or self._reads:
-            if self._depth and self._search.behind:
-                self._kinds.add("index")
-                self._search.catch_up()
+        if self.depth or self._reads:
+            if self.depth and self.search_tables.behind:
+                self.kinds.add("index")
+                self.search_tables.catch_up()
             yield
             return
         self.refresh()
-        if self._search.behind:
+        if self.search_tables.behind:
             with contextlib.suppress(Locked, StorageError):
                 self._catch_up()
-        db = self._db()
+        db = self.db()
         db.execute("BEGIN")
         self._reads += 1
         try:
-            self._search.read()
-            self._search.catch_up(loosely=True)    # what could not be written
+            self.search_tables.read()
+            self.search_tables.catch_up(loosely=True)    # what could not be written
             yield
         finally:
             self._reads -= 1
@@ -420,21 +420,21 @@ class ArchiveFile:
         Locked where another process holds the store for longer than this one would need to cut
         it all, in memory alone.
         """
-        total, done = self._search.behind, 0
+        total, done = self.search_tables.behind, 0
         timeout = min(self.config["storage"]["lock_timeout_seconds"], total / 1_000)
-        while self._search.behind:
+        while self.search_tables.behind:
             with self.transaction(timeout=timeout):
-                self._kinds.add("index")
-                done -= self._search.cut
-                self._search.catch_up(self._search.BULK)
-                done += self._search.cut
+                self.kinds.add("index")
+                done -= self.search_tables.cut
+                self.search_tables.catch_up(self.search_tables.BULK)
+                done += self.search_tables.cut
             if self.progress and total > 500:
                 self.progress("indexing", min(done, total), total)
 
-    def _row(self, statement: str, *values: object) -> tuple | None:
-        return self._db().execute(statement, values).fetchone()
+    def row(self, statement: str, *values: object) -> tuple | None:
+        return self.db().execute(statement, values).fetchone()
 
-    def _mend(self, problem: sqlite3.Error, then: str = "") -> None:
+    def mend(self, problem: sqlite3.Error, then: str = "") -> None:
         """Turn SQLite's error into one of ours, or mend a damaged file and return."""
         text = str(problem)
         if "locked" in text or "busy" in text:
@@ -452,16 +452,16 @@ class ArchiveFile:
     @mended
     def refresh(self) -> None:
         """Take over what other processes wrote; costs one small query."""
-        if self._depth or self._reads:
+        if self.depth or self._reads:
             return
         self._follow()
-        db = self._db()
+        db = self.db()
         db.execute("BEGIN")
         try:
-            self._search.read()
+            self.search_tables.read()
         finally:
             db.execute("COMMIT")
-        if self._search.is_strange:
+        if self.search_tables.is_strange:
             with self.transaction():               # makes the indexes anew
                 pass
 
@@ -470,34 +470,34 @@ class ArchiveFile:
     @contextlib.contextmanager
     def transaction(self, *, timeout: float | None = None) -> Iterator[None]:
         """Hold the lock, up to date; commit at the outermost end. Locked after *timeout* s."""
-        if self._depth == 0:
+        if self.depth == 0:
             make_folder(self.root)
             self._lock.acquire(timeout=self.config["storage"]["lock_timeout_seconds"]
                                if timeout is None else timeout)
-        self._depth += 1
+        self.depth += 1
         try:
-            if self._depth == 1:
+            if self.depth == 1:
                 self._begin()
             yield
-            if self._depth == 1:
+            if self.depth == 1:
                 self._commit()
         except BaseException as problem:           # memory is ahead of the file: read it again
-            if self._depth == 1:
+            if self.depth == 1:
                 self._roll_back()
                 if isinstance(problem, sqlite3.Error):
-                    self._mend(problem, "nothing of this write was stored; repeat it")
+                    self.mend(problem, "nothing of this write was stored; repeat it")
             raise
         finally:
-            self._depth -= 1
-            if self._depth == 0:
-                self._kinds, self._touches = set(), []
+            self.depth -= 1
+            if self.depth == 0:
+                self.kinds, self._touches = set(), []
                 self._lock.release()
 
     def _begin(self) -> None:
         self._follow()
-        self._db().execute("BEGIN IMMEDIATE")
-        self._search.read(to_write=True)
-        if self._search.is_strange:
+        self.db().execute("BEGIN IMMEDIATE")
+        self.search_tables.read(to_write=True)
+        if self.search_tables.is_strange:
             self._index_all()
         if self._found or self._has_lost:
             self._store_found()
@@ -508,39 +508,39 @@ class ArchiveFile:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 self._connection.execute("PRAGMA synchronous=FULL")    # counting had lowered it
-        self._search.forget()
+        self.search_tables.forget()
         self._hot = None                           # the log may owe the bytes of an earlier one
 
     def _commit(self) -> None:
         """Make the transaction durable, then take what was removed out of the log."""
-        db = self._db()
-        if self._kinds:
-            if self._search.behind <= self._search.FEW:
-                self._search.catch_up()
-            self._owes = self._search.behind > 0
-            if len(self._search.tail) >= self._search.TAIL:
-                self._search.flush()
-            self._search.save()
+        db = self.db()
+        if self.kinds:
+            if self.search_tables.behind <= self.search_tables.FEW:
+                self.search_tables.catch_up()
+            self._owes = self.search_tables.behind > 0
+            if len(self.search_tables.tail) >= self.search_tables.TAIL:
+                self.search_tables.flush()
+            self.search_tables.save()
             _raise_generation(db)
         db.execute("COMMIT")
         self._found, self._has_lost = [], False
-        if self._kinds or self._touches:
+        if self.kinds or self._touches:
             self._settle_soon()
         if self._pending_purge:
             self._empty_log()
-        if {"del", "lift"} & self._kinds:
+        if {"del", "lift"} & self.kinds:
             self._keep_tombstones()
         try:
             self._write_counts()
         except sqlite3.Error:
-            if not self._kinds:
+            if not self.kinds:
                 raise
             self._roll_back()                      # the write itself is stored
 
     def _write_counts(self) -> None:
         """Count accesses; that is not worth a wait for the disk."""
         if self._touches:
-            db = self._db()
+            db = self.db()
             db.execute("PRAGMA synchronous=NORMAL")
             db.execute("BEGIN IMMEDIATE")
             for ids, moment in self._touches:
@@ -552,26 +552,26 @@ class ArchiveFile:
     def _empty_log(self) -> None:
         """Write the log into the file and cut it to nothing; a busy reader puts it off."""
         with contextlib.suppress(sqlite3.Error):
-            wait, = self._row("PRAGMA busy_timeout")
-            self._row("PRAGMA busy_timeout=0")
+            wait, = self.row("PRAGMA busy_timeout")
+            self.row("PRAGMA busy_timeout=0")
             try:
-                self._pending_purge = self._row("PRAGMA wal_checkpoint(TRUNCATE)")[0] != 0
+                self._pending_purge = self.row("PRAGMA wal_checkpoint(TRUNCATE)")[0] != 0
             finally:
-                self._row(f"PRAGMA busy_timeout={wait}")
+                self.row(f"PRAGMA busy_timeout={wait}")
 
     def _do(self, kind: str) -> None:
-        if not self._depth:
+        if not self.depth:
             raise UsageError("records change only inside store.transaction()")
-        if not self._kinds:
+        if not self.kinds:
             self._back_up()
-        self._kinds.add(kind)
+        self.kinds.add(kind)
 
     def close(self) -> None:
         """Bring the log into the file and close it; it opens again when it is asked."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer, self._is_due = None, False
-        if self._connection is not None and not self._depth:
+        if self._connection is not None and not self.depth:
             is_ours = self._pid == os.getpid() and not self._is_void and (
                 _identity(self.path) == self._file)
             with contextlib.suppress(sqlite3.Error, Locked, StorageError, ConfigError):
@@ -585,11 +585,11 @@ class ArchiveFile:
 
     def _empty_log_or_say(self) -> None:
         try:
-            self._row("PRAGMA busy_timeout=0")
-            self._row("PRAGMA wal_checkpoint(TRUNCATE)")
+            self.row("PRAGMA busy_timeout=0")
+            self.row("PRAGMA wal_checkpoint(TRUNCATE)")
         except sqlite3.Error as problem:
             if "locked" not in str(problem) and "readonly" not in str(problem):
-                self.notices.append(f"what was written is safe in {FILE}-wal and could not be "
+                self.files.notices.append(f"what was written is safe in {FILE}-wal and could not be "
                                     f"brought into {FILE} yet ({problem}); keep both together")
 
 

@@ -29,7 +29,7 @@ class Rescue:
     def _rescue(self, problem: str) -> None:
         """Build the file anew from what can be read; the damaged one is set aside."""
         self._drop_connection()
-        if not self._depth:
+        if not self.depth:
             self._lock.acquire(timeout=self.config["storage"]["lock_timeout_seconds"])
         try:
             if (self.root / ".rescue/done").exists():        # of a process that was killed
@@ -39,9 +39,9 @@ class Rescue:
                 said = self._build_anew(problem)
                 if said:
                     self._take_rescued()
-                    self.notices.append(said)
+                    self.files.notices.append(said)
         finally:
-            if not self._depth:
+            if not self.depth:
                 self._lock.release()
 
     def _has_remains(self) -> bool:
@@ -100,7 +100,7 @@ class Rescue:
         key, found = facts(self.path).get("tomb_key", ""), tombstones(
             self.path)
         with contextlib.suppress(ValueError, LookupError, TypeError):
-            copy = from_json(self.read("backups/tombstones.bak") or b"{}")
+            copy = from_json(self.files.read("backups/tombstones.bak") or b"{}")
             if key in ("", copy["key"]):
                 return copy["key"], {**copy["tombstones"], **found}
         return key, found

@@ -46,12 +46,12 @@ from datetime import datetime
 from pathlib import Path
 
 import hermes_lite as core
-from hermes_lite import (Config, ConfigError, DamagedData, FileStore, Memory, MissingPackage,
-                         UsageError, from_json, normalise, redact, to_json, utc_now)
+from hermes_lite import (Config, ConfigError, DamagedData, Memory, MissingPackage, UsageError,
+                         from_json, normalise, redact, to_json, utc_now)
 from hermes_ext.archive import wal
 from hermes_ext.archive.file import ArchiveFile
-from hermes_ext.archive.tables import (CHUNK, FILE, TombstoneTable, Vectors, connect, is_sound, mended,
-                                      uri_of, whole)
+from hermes_ext.archive.tables import (CHUNK, FILE, ArchiveVectors, TombstoneTable, connect, is_sound,
+                                       mended, uri_of, whole)
 from hermes_ext.archive.rescue import Rescue, facts, records, tombstones
 from hermes_ext.archive.search import Graph, SearchTables
 from hermes_ext.archive.zstd import check_compressed, check_package, compressed, entry_of, plain
@@ -91,11 +91,129 @@ def _seconds(created_at: str) -> int:
     return int(moment.timestamp()) if moment else -1
 
 
-class ArchiveStore(ArchiveFile, Rescue, TombstoneTable, Vectors):
+class ArchiveSearch:
+    """The searches over an archive; see `RecordSearch` in the core for what each returns."""
+
+    def __init__(self, store: ArchiveStore) -> None:
+        self._store = store
+        self._local = core.LocalHashVectorizer()
+
+    @mended
+    def words(self, query: str, k: int, *, accept: Callable[[str], bool] | None = None,
+              rarest: int | None = None) -> list[tuple[str, float]]:
+        """Rank by BM25; hot memories count hot_boost times. *rarest* as in BM25Index.search."""
+        with self._store.reading():
+            index = self._store.search_tables.index
+            terms = index.query_terms(query, rarest=rarest)
+            return index.search_terms(terms, k, accept=accept, factors=self._store.boosts())
+
+    @mended
+    def in_context(self, query: str, found: Sequence[tuple[str, float]], *, scale: float = 1.0,
+                   accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
+        """Rank what was found by what stands beside it in its source, and by who says it."""
+        with self._store.reading():
+            how, tables = self._store.config["retrieval"], self._store.search_tables
+            return core.rank_in_context(
+                tables.index, query, found, scale=scale, neighbours=how["neighbours"],
+                share=how["source_share"], speaker=how["speaker"],
+                sources=lambda ids: tables.postings.sources(
+                    i for i in ids if accept is None or accept(i)))
+
+    @mended
+    def ideal_score(self, query: str) -> float:
+        """Return the keyword score of a memory that would hold every word of *query*."""
+        with self._store.reading():
+            return self._store.search_tables.index.ideal_score(query)
+
+    @mended
+    def made_between(self, first: datetime, last: datetime) -> list[str]:
+        """Return the ids of memories whose created_at lies in [first, last), newest first."""
+        return [i for i, in self._store.db().execute(
+            "SELECT id FROM memory WHERE made >= ? AND made < ? ORDER BY substr(made, 1, 25) "
+            "DESC, id DESC", (core.iso(first), core.iso(last)))]
+
+    @mended
+    def spelling(self, query: str, k: int, *,
+                 accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
+        """Rank by local vectors, which find shared spelling."""
+        with self._store.reading():
+            return core.search_spelling(
+                self._store.search_tables.index, query, k, texts=self._store.text,
+                accept=accept, vectorizer=self._local)
+
+    @mended
+    def duplicate(self, text: str, *,
+                  accept: Callable[[str], bool] | None = None) -> str | None:
+        """Return the most similar memory from 0.85 up that differs in no fact."""
+        with self._store.reading():
+            return core.find_duplicate(self._store.search_tables.index, text,
+                                       self._store.text, accept=accept)
+
+    @mended
+    def conflict_candidates(self, text: str) -> list[str]:
+        """Return ids that may contradict *text*, and some that do not; at most 60."""
+        with self._store.reading():
+            return core.conflict_candidates(self._store.search_tables.index, text)
+
+    @mended
+    def graph(self, *, rebuild: bool = False) -> Graph:
+        """Return the graph; *rebuild* makes every index anew from the records."""
+        if rebuild:
+            self._store.checkpoint(rebuild=True)
+        with self._store.reading():
+            return Graph(self._store.search_tables)
+
+    @mended
+    def tagged(self, tags: Sequence[str], most: int | None = None) -> list[str]:
+        """Return the *most* newest ids that have all *tags*; the rarest tag is gone through."""
+        wanted = [*map(whole, core.tag_forms(tags))]
+        for limit in (250, 1_000, 4_000, 16_000) if len(wanted) > 1 else ():
+            counts = {tag: self._store.row(
+                "SELECT count(*) FROM (SELECT 1 FROM tag WHERE tag=? LIMIT ?)", tag, limit)[0]
+                for tag in wanted}
+            wanted.sort(key=counts.__getitem__)
+            if counts[wanted[0]] < limit:
+                break
+        if not wanted:
+            return []
+        more = "".join(" AND EXISTS (SELECT 1 FROM tag WHERE tag=? AND at=one.at AND seq=one.seq)"
+                       for _ in wanted[1:])
+        return [i for i, in self._store.db().execute(
+            "SELECT id FROM tag AS one CROSS JOIN memory USING (seq) WHERE tag=?"
+            f"{more} ORDER BY at DESC, id DESC LIMIT ?",
+            (*wanted, -1 if most is None else most))]
+
+    @mended
+    def containing(self, text: str) -> list[str]:
+        """Return the ids in whose text *text* stands as it is, inside words too, newest first."""
+        wanted = normalise(text)
+        if not wanted:
+            return []
+        with self._store.reading():
+            if core.is_one_word(wanted):
+                keys = core.to_json(self._store.search_tables.index.containing(wanted)).decode()
+                rows = self._store.db().execute("SELECT seq, id, entry FROM memory WHERE id IN "
+                                                 "(SELECT value FROM json_each(?))", (keys,))
+            else:
+                rows = self._store.db().execute("SELECT seq, id, entry FROM memory")
+            found = [row for row in rows if wanted in normalise(entry_of(row[2])["content"])]
+        return [memory_id for _, memory_id, _ in sorted(found, reverse=True)]
+
+    @mended
+    def known_words(self, words: Iterable[str]) -> dict[str, int]:
+        """Return how many memories have a word, for those of *words* that any has."""
+        with self._store.reading():
+            return self._store.search_tables.index.known_words(words)
+
+    @mended
+    def words_beginning(self, start: str) -> list[str]:
+        """Return the words, as they are stemmed, that begin with a word and are longer."""
+        with self._store.reading():
+            return self._store.search_tables.index.words_beginning(start)
+
+
+class ArchiveStore(ArchiveFile, Rescue, TombstoneTable):
     """Memories in one SQLite file; the head of this module says what it promises."""
-    write, read, holding = FileStore.write, FileStore.read, FileStore.holding
-    describe_rooms, notices = FileStore.describe_rooms, FileStore.notices
-    cipher = None
 
     def __init__(self, root: Path, config: Config, *,
                  clock: Callable[[], datetime] = utc_now) -> None:
@@ -105,10 +223,9 @@ class ArchiveStore(ArchiveFile, Rescue, TombstoneTable, Vectors):
         self.mirror = core.Mirror(self.files, lambda memory_id: None)
         self.backups = core.Backups(self.files, clock=clock,
                                     kept=config["storage"]["backups_kept"])
-        self.backend = "local"
         self.progress: Callable[[str, int, int], None] | None = None
         self._connection: sqlite3.Connection | None = None
-        self._pid = self._depth = self._reads = 0
+        self._pid = self.depth = self._reads = 0
         self._is_void = True                       # there is no file yet
         self._file: tuple[int, int] | None = None  # which file the connection has open
         self._is_told_empty = False                # nothing was found that could fill it
@@ -117,7 +234,7 @@ class ArchiveStore(ArchiveFile, Rescue, TombstoneTable, Vectors):
         self._is_due, self._due_pid = False, 0     # the log is brought into the file in a moment
         self._timer: threading.Timer | None = None
         self._lock = core.FileLock(root / ".lock")
-        self._kinds: set[str] = set()              # what the open transaction has done
+        self.kinds: set[str] = set()              # what the open transaction has done
         self._touches: list[tuple[Sequence[str], datetime]] = []
         self._gone: set[str] = set()               # ids that this process removed
         self._pending_purge = False                      # what was removed may stand in the log
@@ -125,30 +242,31 @@ class ArchiveStore(ArchiveFile, Rescue, TombstoneTable, Vectors):
         self._backup_day = self._tombstone_key = ""
         self._hot: dict[int, float] | None = None
         self._seen = -1                            # PRAGMA data_version of the hot ones
-        self._local = core.LocalHashVectorizer()
-        self._search = SearchTables(self._db, config["retrieval"])
+        self.search_tables = SearchTables(self.db, config["retrieval"])
+        self.search = ArchiveSearch(self)
+        self.vectors = ArchiveVectors(self)
 
     # -- records ------------------------------------------------------------
 
     def ids(self) -> list[str]:
         """Return every id, oldest first as stored."""
-        return [row[0] for row in self._db().execute("SELECT id FROM memory ORDER BY seq")]
+        return [row[0] for row in self.db().execute("SELECT id FROM memory ORDER BY seq")]
 
     @mended
     def text(self, memory_id: str) -> str | None:
         """Return a memory's content alone."""
-        row = self._row("SELECT entry FROM memory WHERE id=?", memory_id)
+        row = self.row("SELECT entry FROM memory WHERE id=?", memory_id)
         return row and entry_of(row[0])["content"]
 
     @mended
     def get(self, memory_id: str) -> Memory | None:
-        row = self._row("SELECT entry FROM memory WHERE id=?", memory_id)
+        row = self.row("SELECT entry FROM memory WHERE id=?", memory_id)
         return row and Memory.from_entry(entry_of(row[0]))
 
     @mended
     def entry(self, memory_id: str) -> dict[str, object] | None:
         """Return a memory's fields unchecked, which is faster."""
-        row = self._row("SELECT entry FROM memory WHERE id=?", memory_id)
+        row = self.row("SELECT entry FROM memory WHERE id=?", memory_id)
         return row and entry_of(row[0])
 
     def __iter__(self) -> Iterator[Memory]:
@@ -160,18 +278,18 @@ class ArchiveStore(ArchiveFile, Rescue, TombstoneTable, Vectors):
 
     @mended
     def _after(self, seq: int) -> list[tuple[int, str]]:
-        rows = self._db().execute("SELECT seq, entry FROM memory WHERE seq > ? ORDER BY seq "
+        rows = self.db().execute("SELECT seq, entry FROM memory WHERE seq > ? ORDER BY seq "
                                   "LIMIT ?", (seq, CHUNK))
         return [(seq, plain(entry)) for seq, entry in rows]
 
     @mended
     def __len__(self) -> int:
-        return self._row("SELECT count FROM counts")[0]
+        return self.row("SELECT count FROM counts")[0]
 
     @mended
     def is_taken(self, memory_id: str) -> bool:
         """Tell whether the id is in use or was: an id never comes back."""
-        return memory_id in self._gone or self._row(
+        return memory_id in self._gone or self.row(
             "SELECT 1 FROM memory WHERE id=? UNION ALL SELECT 1 FROM tomb WHERE id=?",
             memory_id, memory_id) is not None
 
@@ -186,35 +304,35 @@ class ArchiveStore(ArchiveFile, Rescue, TombstoneTable, Vectors):
         self._put(memory, entry.decode())
 
     def _put(self, memory: Memory, entry: str) -> None:
-        old = self._row("SELECT seq, doc, entry FROM memory WHERE id=?", memory.id)
+        old = self.row("SELECT seq, doc, entry FROM memory WHERE id=?", memory.id)
         text = memory.content
         old_text = entry_of(old[2])["content"] if old else None
         same = old_text == text
         if old and not same:
-            self._search.retire(old[1], old_text)
-            self._row("DELETE FROM vector WHERE seq=?", old[0])
-            self._row("INSERT OR IGNORE INTO pending VALUES (?)", old[0])
-        doc = old[1] if same else self._search.add()
+            self.search_tables.retire(old[1], old_text)
+            self.row("DELETE FROM vector WHERE seq=?", old[0])
+            self.row("INSERT OR IGNORE INTO pending VALUES (?)", old[0])
+        doc = old[1] if same else self.search_tables.add()
         values = (doc, memory.access_count, whole(memory.created_at),
                   memory.source and whole(memory.source), self._stored(entry), memory.id)
         if old:
-            self._row("UPDATE memory SET doc=?, accesses=?, made=?, source=?, entry=? "
+            self.row("UPDATE memory SET doc=?, accesses=?, made=?, source=?, entry=? "
                       "WHERE id=?", *values)
         else:
-            seq = self._db().execute(
+            seq = self.db().execute(
                 "INSERT INTO memory (doc, accesses, made, source, entry, id) "
                 "VALUES (?, ?, ?, ?, ?, ?)", values).lastrowid
-            if self.vector_kind():
-                self._row("INSERT INTO pending VALUES (?)", seq)
+            if self.vectors.kind():
+                self.row("INSERT INTO pending VALUES (?)", seq)
         self._heat(doc, memory.access_count)
         if old and not same:
             self._cool(old[1])
         if old:
             seq = old[0]
-            self._row("DELETE FROM tag WHERE seq=?", seq)
+            self.row("DELETE FROM tag WHERE seq=?", seq)
         if memory.tags:
             at = _seconds(memory.created_at)
-            self._db().executemany("INSERT OR IGNORE INTO tag VALUES (?, ?, ?)", (
+            self.db().executemany("INSERT OR IGNORE INTO tag VALUES (?, ?, ?)", (
                 (whole(tag), at, seq) for tag in core.tag_forms(memory.tags)))
 
     def remove(self, memory_id: str, *, why: str | None, also: Iterable[str] = ()) -> None:
@@ -223,35 +341,35 @@ class ArchiveStore(ArchiveFile, Rescue, TombstoneTable, Vectors):
         *also* are other wordings under which it may come back. *why* None leaves no tombstone.
         """
         self._do("del")
-        row = self._row("SELECT seq, doc, entry FROM memory WHERE id=?", memory_id)
+        row = self.row("SELECT seq, doc, entry FROM memory WHERE id=?", memory_id)
         text = row and entry_of(row[2])["content"]
         if why:
             tombstone = memory_id, redact(str(why))[0], core.iso(self.clock())
             self.bury((self.tombstone_mark(each), *tombstone) for each in (text or "", *also))
         if row:
-            self._search.retire(row[1], text)
-            self._row("DELETE FROM memory WHERE seq=?", row[0])
+            self.search_tables.retire(row[1], text)
+            self.row("DELETE FROM memory WHERE seq=?", row[0])
             self._cool(row[1])
         self._gone.add(memory_id)
         self._pending_purge = True
         core.remove_unfinished_move(self.root)
 
-    def touch(self, memory_ids: Sequence[str], moment: datetime) -> None:
+    def count_accesses(self, memory_ids: Sequence[str], moment: datetime) -> None:
         """Count an access of each, when the transaction ends and without waiting for a sync."""
-        if not self._depth:
+        if not self.depth:
             raise UsageError("records change only inside store.transaction()")
         self._touches.append((tuple(memory_ids), moment))
 
     def _count(self, memory_ids: Sequence[str], moment: datetime) -> None:
         for memory_id in memory_ids:
-            row = self._row("SELECT doc, entry FROM memory WHERE id=?", memory_id)
+            row = self.row("SELECT doc, entry FROM memory WHERE id=?", memory_id)
             if row:
                 entry = core.count_access(entry_of(row[1]))
                 entry["last_accessed"] = core.iso(moment)
                 text = to_json(entry).decode()
                 # A recall keeps the record's form: it must work where no package is installed.
                 stored = text if isinstance(row[1], str) else compressed(text)
-                self._row("UPDATE memory SET entry=?, accesses=? WHERE id=?",
+                self.row("UPDATE memory SET entry=?, accesses=? WHERE id=?",
                           stored, entry["access_count"], memory_id)
                 self._heat(row[0], entry["access_count"])
 
@@ -266,140 +384,23 @@ class ArchiveStore(ArchiveFile, Rescue, TombstoneTable, Vectors):
         if self._hot is not None:
             self._hot.pop(doc, None)
 
-    def _boosts(self) -> dict[int, float]:
+    def boosts(self) -> dict[int, float]:
         """Return the factor of each hot document, read again when another process wrote."""
-        seen, = self._row("PRAGMA data_version")
+        seen, = self.row("PRAGMA data_version")
         if self._hot is None or seen != self._seen:
             how = self.config["retrieval"]
-            self._hot = dict.fromkeys((doc for doc, in self._db().execute(
+            self._hot = dict.fromkeys((doc for doc, in self.db().execute(
                 "SELECT doc FROM memory WHERE accesses > 0 AND accesses >= ?",
                 (how["hot_threshold"],))), float(how["hot_boost"]))
             self._seen = seen
         return self._hot
-
-    # -- search -------------------------------------------------------------
-
-    @mended
-    def search_words(self, query: str, k: int, *, accept: Callable[[str], bool] | None = None,
-                     rarest: int | None = None) -> list[tuple[str, float]]:
-        """Rank by BM25; hot memories count hot_boost times. *rarest* as in BM25Index.search."""
-        with self._reading():
-            index = self._search.index
-            terms = index.query_terms(query, rarest=rarest)
-            return index.search_terms(terms, k, accept=accept, factors=self._boosts())
-
-    @mended
-    def in_context(self, query: str, found: Sequence[tuple[str, float]], *, scale: float = 1.0,
-                   accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
-        """Rank what was found by what stands beside it in its source, and by who says it."""
-        with self._reading():
-            how, postings = self.config["retrieval"], self._search.postings
-            return core.rank_in_context(
-                self._search.index, query, found, scale=scale, neighbours=how["neighbours"],
-                share=how["source_share"], speaker=how["speaker"],
-                sources=lambda ids: postings.sources(
-                    i for i in ids if accept is None or accept(i)))
-
-    @mended
-    def ideal_score(self, query: str) -> float:
-        """Return the keyword score of a memory that would hold every word of *query*."""
-        with self._reading():
-            return self._search.index.ideal_score(query)
-
-    @mended
-    def made_between(self, first: datetime, last: datetime) -> list[str]:
-        """Return the ids of memories whose created_at lies in [first, last), newest first."""
-        return [i for i, in self._db().execute(
-            "SELECT id FROM memory WHERE made >= ? AND made < ? ORDER BY substr(made, 1, 25) "
-            "DESC, id DESC", (core.iso(first), core.iso(last)))]
-
-    @mended
-    def search_spelling(self, query: str, k: int, *,
-                        accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
-        """Rank by local vectors, which find shared spelling."""
-        with self._reading():
-            return core.search_spelling(self._search.index, query, k, texts=self.text,
-                                        accept=accept, vectorizer=self._local)
-
-    @mended
-    def duplicate(self, text: str, *,
-                  accept: Callable[[str], bool] | None = None) -> str | None:
-        """Return the most similar memory from 0.85 up that differs in no fact."""
-        with self._reading():
-            return core.find_duplicate(self._search.index, text, self.text, accept=accept)
-
-    @mended
-    def conflict_candidates(self, text: str) -> list[str]:
-        """Return ids that may contradict *text*, and some that do not; at most 60."""
-        with self._reading():
-            return core.conflict_candidates(self._search.index, text)
-
-    @mended
-    def graph(self, *, rebuild: bool = False) -> Graph:
-        """Return the graph; *rebuild* makes every index anew from the records."""
-        if rebuild:
-            self.checkpoint(rebuild=True)
-        with self._reading():
-            return Graph(self._search)
-
-    @mended
-    def tagged(self, tags: Sequence[str], most: int | None = None) -> list[str]:
-        """Return the *most* newest ids that have all *tags*; the rarest tag is gone through."""
-        wanted = [*map(whole, core.tag_forms(tags))]
-        for limit in (250, 1_000, 4_000, 16_000) if len(wanted) > 1 else ():
-            counts = {tag: self._row("SELECT count(*) FROM (SELECT 1 FROM tag WHERE tag=? LIMIT ?"
-                                     ")", tag, limit)[0] for tag in wanted}
-            wanted.sort(key=counts.__getitem__)
-            if counts[wanted[0]] < limit:
-                break
-        if not wanted:
-            return []
-        more = "".join(" AND EXISTS (SELECT 1 FROM tag WHERE tag=? AND at=one.at AND seq=one.seq)"
-                       for _ in wanted[1:])
-        return [i for i, in self._db().execute(
-            "SELECT id FROM tag AS one CROSS JOIN memory USING (seq) WHERE tag=?"
-            f"{more} ORDER BY at DESC, id DESC LIMIT ?",
-            (*wanted, -1 if most is None else most))]
-
-    @mended
-    def containing(self, text: str) -> list[str]:
-        """Return the ids in whose text *text* stands as it is, inside words too, newest first."""
-        wanted = normalise(text)
-        if not wanted:
-            return []
-        with self._reading():
-            if core.is_one_word(wanted):
-                keys = core.to_json(self._search.index.containing(wanted)).decode()
-                rows = self._db().execute("SELECT seq, id, entry FROM memory WHERE id IN "
-                                          "(SELECT value FROM json_each(?))", (keys,))
-            else:
-                rows = self._db().execute("SELECT seq, id, entry FROM memory")
-            found = [row for row in rows if wanted in normalise(entry_of(row[2])["content"])]
-        return [memory_id for _, memory_id, _ in sorted(found, reverse=True)]
-
-    @mended
-    def known_words(self, words: Iterable[str]) -> dict[str, int]:
-        """Return how many memories have a word, for those of *words* that any has."""
-        with self._reading():
-            return self._search.index.known_words(words)
-
-    @mended
-    def words_beginning(self, start: str) -> list[str]:
-        """Return the words, as they are stemmed, that begin with a word and are longer."""
-        with self._reading():
-            return self._search.index.words_beginning(start)
 
     # -- upkeep -------------------------------------------------------------
 
     @mended
     def version(self) -> object:
         """Return a value that changes when another process has written."""
-        return id(self._db()), self._row("PRAGMA data_version")[0]
-
-    @mended
-    def revision(self) -> list:
-        """Return what differs once the records have changed."""
-        return [*self._row("SELECT next, retired, changes FROM counts")]
+        return id(self.db()), self.row("PRAGMA data_version")[0]
 
     def checkpoint(self, *, rebuild: bool = False) -> None:
         """Bring what is fresh into the tables.
@@ -413,8 +414,8 @@ class ArchiveStore(ArchiveFile, Rescue, TombstoneTable, Vectors):
         self.refresh()
         self._catch_up()
         with self.transaction():
-            self._kinds.add("index")
-            self._search.flush()
+            self.kinds.add("index")
+            self.search_tables.flush()
 
     def faults(self) -> list[str]:
         """Say what is wrong with the file, without mending it; reads all of it."""
@@ -446,24 +447,24 @@ class ArchiveStore(ArchiveFile, Rescue, TombstoneTable, Vectors):
 
     def _store_by_setting(self) -> None:
         """Write every record in the form that storage.compress asks for."""
-        self._kinds.add("index")
+        self.kinds.add("index")
         last = 0
-        while rows := self._db().execute("SELECT seq, entry FROM memory WHERE seq > ? ORDER BY "
+        while rows := self.db().execute("SELECT seq, entry FROM memory WHERE seq > ? ORDER BY "
                                          "seq LIMIT ?", (last, CHUNK)).fetchall():
             last = rows[-1][0]
             for seq, entry in rows:
                 stored = self._stored(plain(entry))
                 if stored != entry:
-                    self._row("UPDATE memory SET entry=? WHERE seq=?", stored, seq)
+                    self.row("UPDATE memory SET entry=? WHERE seq=?", stored, seq)
 
     def _index_all(self) -> None:
         """Empty the indexes; every document waits to be cut again."""
-        self._kinds.add("index")
-        self._search.clear()
-        self._row("UPDATE memory SET doc = -1 - seq")
-        rows = self._db().execute("SELECT seq FROM memory ORDER BY seq").fetchall()
-        self._db().executemany("UPDATE memory SET doc=? WHERE seq=?", (
-            (self._search.add(), seq) for seq, in rows))
+        self.kinds.add("index")
+        self.search_tables.clear()
+        self.row("UPDATE memory SET doc = -1 - seq")
+        rows = self.db().execute("SELECT seq FROM memory ORDER BY seq").fetchall()
+        self.db().executemany("UPDATE memory SET doc=? WHERE seq=?", (
+            (self.search_tables.add(), seq) for seq, in rows))
         self._hot = None
 
     def _every_row(self) -> Iterator[tuple[int, str]]:
@@ -479,15 +480,9 @@ class ArchiveStore(ArchiveFile, Rescue, TombstoneTable, Vectors):
             return
         self._backup_day = day
         name = f"backups/auto_index.json.{day}.bak"
-        size = self._row("SELECT coalesce(sum(length(entry)), 0) FROM memory")[0] if (
+        size = self.row("SELECT coalesce(sum(length(entry)), 0) FROM memory")[0] if (
             self.path.stat().st_size < 8 * _DAILY) else _DAILY
         if not size or size >= _DAILY or (self.root / name).exists():
             return
-        self.write(name, core.join_rows(entry.encode() for _, entry in self._every_row()))
+        self.files.write(name, core.join_rows(entry.encode() for _, entry in self._every_row()))
         self.backups.drop_old(is_taken=self.is_taken, held=len(self), has_loss=False)
-
-    def sizes(self) -> dict[str, int]:
-        """Return bytes on disk: the file with its log, Markdown, and the whole root."""
-        log = self.path.with_name(f"{FILE}-wal")
-        sizes = [path.stat().st_size for path in (self.path, log) if path.exists()]
-        return {**FileStore.sizes(self), "records": sum(sizes)}

@@ -154,7 +154,7 @@ class Lanes:
 
     def hidden(self) -> Collection[str]:
         """Return the ids of what waits, of raw snippets and of what no longer holds."""
-        return self.memory.store.tagged(("lanes/hidden",))
+        return self.memory.store.search.tagged(("lanes/hidden",))
 
     def retrieve(self, query: str) -> list[str]:
         """Return what answers a question in other spellings, compounds and synonyms."""
@@ -197,7 +197,7 @@ class Lanes:
                accept: Callable[[Authority], bool]) -> list[Memory]:
         self.memory.store.refresh()
         now, found = self.memory.clock(), []
-        for memory_id in self.memory.store.tagged((tag,)):
+        for memory_id in self.memory.store.search.tagged((tag,)):
             one = self.memory.store.get(memory_id)
             if one is None:
                 continue

@@ -70,15 +70,15 @@ class Wording:
             return {}
         left_out = set(hidden)
         if not any(is_new for _, is_new in replaced.values()):
-            left_out.update(memory_id for memory_id, _ in store.search_words(query, _HITS))
-        known = store.search_words(" ".join(others), _DEPTH, accept=lambda i: i not in left_out)
+            left_out.update(memory_id for memory_id, _ in store.search.words(query, _HITS))
+        known = store.search.words(" ".join(others), _DEPTH, accept=lambda i: i not in left_out)
         holding = frozenset(memory_id for memory_id, _ in known)
         question = _in_other_words(query, replaced)
-        ranked = store.search_words(question, _HITS,
+        ranked = store.search.words(question, _HITS,
                                     accept=IdFilter(holding.__contains__, holding))
         if not ranked:
             return {}
-        ideal, best = store.ideal_score(question), ranked[0][1]
+        ideal, best = store.search.ideal_score(question), ranked[0][1]
         least = memory.config["retrieval"]["min_confidence"]
         likely = {memory_id: estimate_confidence(score, ideal, best)
                   for memory_id, score in ranked}
@@ -95,7 +95,7 @@ class Wording:
         grams = [gram for gram in self._grams if gram in said]
         meant = {word: [*self._synonyms.get(_stem(word), ()), *_spellings(word)]
                  for word in [*words, *grams]}
-        known = store.known_words([*meant, *(word for others in meant.values() for word in others)])
+        known = store.search.known_words([*meant, *(word for others in meant.values() for word in others)])
         found = {}
         for word, others in meant.items():
             others = [other for other in others if other in known]
@@ -127,7 +127,7 @@ def _parts(store: Store, word: str, is_known: bool) -> list[str]:
     if len(word) < _LEAST_COMPOUND:
         return []
     cuts = range(len(word) - _LEAST_REST, _LEAST_PART - 1, -1)      # the longest beginning first
-    known = store.known_words([part for at in cuts for part in (word[:at], word[at:])])
+    known = store.search.known_words([part for at in cuts for part in (word[:at], word[at:])])
     for start, rest in ((word[:at], word[at:]) for at in cuts):
         if start not in known or _is_stop_word(start):
             continue
@@ -155,11 +155,11 @@ def _longer(store: Store, word: str, is_known: bool) -> list[str]:
     stem = _stem(word)
     if len(stem) < _LEAST_PART:
         return []
-    longer = [each for each in store.words_beginning(word)
+    longer = [each for each in store.search.words_beginning(word)
               if len(each) >= len(stem) + _LEAST_REST
               and each[len(stem):] not in _ENDINGS][:4 * _LONGER]
     ends = {each: _without_joint(each[len(stem):]) for each in longer}
-    known = store.known_words([word for each in longer for word in (each, *ends[each])])
+    known = store.search.known_words([word for each in longer for word in (each, *ends[each])])
     return [each for each in longer if each in known
             and (not is_known or not known.keys().isdisjoint(ends[each]))][:_LONGER]
 

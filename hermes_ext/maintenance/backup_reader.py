@@ -139,4 +139,4 @@ def _read_records(data: bytes, cipher: core.Cipher | None, path: Path) -> Backup
 def any_cipher(memory: HermesLite) -> core.Cipher | None:
     """Return the store's cipher, or one of every key that is found; None without any."""
     keys = keys_of(memory)
-    return file_store(memory).cipher or (core.Cipher(*keys) if keys else None)
+    return file_store(memory).files.cipher or (core.Cipher(*keys) if keys else None)

@@ -96,14 +96,14 @@ def free_name(store: FileStore, kind: str) -> Path:
 def backup_files(store: FileStore, beside: Path) -> Iterator[tuple[str, bytes]]:
     """Yield (name, bytes) of what a backup holds, sealed as on disk; the records first."""
     rows = (core.to_json(each.entry()) for each in store)
-    yield "index.json", core.seal(core.join_rows(rows), store.cipher)
+    yield "index.json", core.seal(core.join_rows(rows), store.files.cipher)
     if tombstones_of(store):
         tombstones = core.tombstones_file(*store.get_tombstones())
-        yield "tombstones.json", core.seal(tombstones, store.cipher)
+        yield "tombstones.json", core.seal(tombstones, store.files.cipher)
     left_out = (r"(index|graph|tombstones)\.json|index\.journal|\.search/.*|.*\.damaged-.*"
                 r"|backups/(?!prune_|rejected_).*|\.vector_backend.*|\.state_records\.json"
                 r"|stb_snapshot\.json|config\.yaml\.restored"
-                + (r"|store/.*" if store.cipher else ""))
+                + (r"|store/.*" if store.files.cipher else ""))
     for name, path in steps(store, "backing up", files_of(store.root)):
         if not re.fullmatch(left_out, name) and path != beside:
             yield name, path.read_bytes()

@@ -214,7 +214,7 @@ def _check_backups(store: FileStore) -> Check:
     if late:
         return Check("backups", "warn", f"{', '.join(late[:3])}: dated in the future by a wrong "
                      "clock, so it serves last; give it the right date in its name, or delete it")
-    bad = [path.name for path in records if not _is_json(store.read(f"backups/{path.name}"))]
+    bad = [path.name for path in records if not _is_json(store.files.read(f"backups/{path.name}"))]
     bad += [path.name for path in archives if not _is_whole(path)]
     count = len(records) + len(archives)
     if bad:
@@ -304,7 +304,7 @@ _OF_ANY_STORE = (_check_cold, _check_backups, _check_leftovers, _check_clock, _c
 
 def _check_key(store: FileStore) -> Check:
     """Look for plain files in an encrypted store, and for files under an older key."""
-    if store.cipher is None:
+    if store.files.cipher is None:
         return Check("key", "ok", "encryption is off")
     plain = [name for name, path in files_of(store.root)
              if SEALED.fullmatch(name) and not core.is_ciphertext(path.read_bytes()[:5])]
@@ -319,7 +319,7 @@ def _check_key(store: FileStore) -> Check:
 
 def _check_records(store: FileStore) -> Check:
     """Read every entry; look for records of forgotten memories."""
-    problems = list(store.notices)
+    problems = list(store.files.notices)
     back = store.tombstones.ids() & set(store.ids())
     if back:
         problems.append(f"{len(back)} forgotten memories are back")
@@ -358,11 +358,11 @@ def _check_mirror(store: FileStore) -> Check:
 def _check_search(store: FileStore) -> Check:
     """Load every index that claims to fit; look for ids in the graph that no record has."""
     bad = [name for name, part in store.search_state.indexes.items()
-           if part.is_valid and not part.can_be_read(store.cipher)]
+           if part.is_valid and not part.can_be_read()]
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
-        graph = core.GraphStore.load(store.read("graph.json") or b"")
+        graph = core.GraphStore.load(store.files.read("graph.json") or b"")
         unknown = graph.ids() - set(store.ids())
-        if unknown - store.search_state.graph.changed.keys():
+        if unknown - store.search_state.graph.unsaved.keys():
             bad.append("graph: unknown ids")
     if bad:
         return Check("search", "fail", f"cannot be used: {', '.join(bad)}", "reindex")
@@ -373,10 +373,10 @@ def _check_vectors(store: FileStore) -> Check:
     """Read the cache of vectors; look for vectors without a memory."""
     if not (store.root / "vectors.json").exists():
         return Check("vectors", "ok", "there is no cache")
-    content = maybe_json(store.read("vectors.json") or b"")
+    content = maybe_json(store.files.read("vectors.json") or b"")
     if not isinstance(content, dict) or not isinstance(content.get("vectors"), dict):
         return Check("vectors", "fail", "vectors.json cannot be read", "reindex")
-    unknown = store.strange_vectors()
+    unknown = store.vectors.unknown_ids()
     if unknown:
         return Check("vectors", "warn", f"{len(unknown)} vectors have no memory", "reindex")
     return Check("vectors", "ok", "the cache fits")
@@ -385,11 +385,11 @@ def _check_vectors(store: FileStore) -> Check:
 def _check_tombstones(store: FileStore) -> Check:
     """Read the tombstones and their copy; one that cannot be read is a warning, both a failure."""
     names = ("tombstones.json", "backups/tombstones.bak")
-    count = len(store.tombstones.by_mark)
+    count = len(store.tombstones.by_fingerprint)
     if not count and not any((store.root / name).exists() for name in names):
         return Check("tombstones", "ok", "nothing was forgotten yet")
     bad = [name for name in names
-           if not isinstance(maybe_json(store.read(name) or b""), dict)]
+           if not isinstance(maybe_json(store.files.read(name) or b""), dict)]
     if bad:
         return Check("tombstones", "fail" if len(bad) == len(names) else "warn",
                      f"cannot be read: {', '.join(bad)}", "repair")

@@ -49,7 +49,7 @@ def encrypt(memory: HermesLite, mode: str) -> Done:
                           "files` first")
     if mode not in ("on", "off", "rotate"):
         raise UsageError(f"encrypt {mode!r}: use on, off or rotate")
-    if store.cipher is None and mode != "on":
+    if store.files.cipher is None and mode != "on":
         if mode == "off":
             return Done(("encryption is off",))
         raise ConfigError("encryption is off, there is no key to rotate; run `encrypt on` first")
@@ -60,7 +60,7 @@ def encrypt(memory: HermesLite, mode: str) -> Done:
         else:
             cipher = _first_cipher(memory) if mode == "on" else _next_cipher(memory)
             changed, left = _switch_on(memory, cipher, cold)
-        store.read_again()                         # index.json is another file now
+        store.journal.read_anew()                         # index.json is another file now
     state = "off" if mode == "off" else "on"
     return Done((f"encryption is {state}, {changed} files were brought over",), tuple(left),
                 tuple(_advice(memory, mode)))
@@ -74,10 +74,10 @@ def _switch_on(memory: HermesLite, cipher: core.Cipher, cold: ColdFiles) -> tupl
     """
     store = memory.store
     store.checkpoint()
-    store.cipher = cipher
+    store.files.cipher = cipher
     cold.note_sums()
     target = core.Cipher(keys_of(memory)[0])
-    core.write_atomic(store.root / ".key_check", target.marks[0])
+    core.write_atomic(store.root / ".key_check", target.fingerprints[0])
     _set_switch(store.root, "on")
     changed, left = _bring_over(store, target, cold)
     _refuse_unread(name for name in left if name in _RECORDS)
@@ -93,7 +93,7 @@ def _switch_off(store: FileStore, cold: ColdFiles) -> tuple[int, list[str]]:
     _refuse_unread(name for name in left if name in _RECORDS or _can_be_opened(store, name))
     for name in left:
         _move_out_of_the_way(store, name)
-    store.cipher = None
+    store.files.cipher = None
     core.write_atomic(store.root / ".key_check", b"off")
     _set_switch(store.root, "off")
     return changed, left
@@ -117,7 +117,7 @@ def _can_be_opened(store: FileStore, name: str) -> bool:
         return True
     except ValueError:
         return False
-    return all(opens(store.cipher, data) for _, data in files)
+    return all(opens(store.files.cipher, data) for _, data in files)
 
 
 def _move_out_of_the_way(store: FileStore, name: str) -> None:
@@ -141,8 +141,8 @@ def _refuse_unreached(cold: ColdFiles) -> None:
 
 def _first_cipher(memory: HermesLite) -> core.Cipher:
     """Return the store's cipher, made with a new key where there is none yet."""
-    if memory.store.cipher:
-        return memory.store.cipher
+    if memory.store.files.cipher:
+        return memory.store.files.cipher
     env = memory.config.env
     switched_on = types.SimpleNamespace(
         env=lambda name: "on" if name == "HERMES_ENCRYPT" else env(name))
@@ -157,9 +157,9 @@ def _next_cipher(memory: HermesLite) -> core.Cipher:
         if len(keys) < 2:
             raise ConfigError("the key comes from HERMES_MASTER_KEY; set the new key there and "
                               "the old one in HERMES_MASTER_KEY_OLD, then rotate again")
-        return memory.store.cipher
+        return memory.store.files.cipher
     if len(keys) > 1 and is_behind(root, keys):
-        return memory.store.cipher
+        return memory.store.files.cipher
     new = base64.urlsafe_b64encode(os.urandom(32))
     core.write_atomic(root / ".master_key.old", b"\n".join(dict.fromkeys(keys)) + b"\n")
     core.write_atomic(root / ".master_key", new + b"\n")
@@ -177,7 +177,7 @@ def _bring_over(store: FileStore, target: core.Cipher | None,
             if packed or no_mirror and is_own:
                 return None
         if core.is_ciphertext(data):
-            plain = core.unseal(data, store.cipher)
+            plain = core.unseal(data, store.files.cipher)
             if target is None:
                 return plain
             return data if opens(target, data) else target.seal(plain)

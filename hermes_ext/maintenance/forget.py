@@ -21,7 +21,7 @@ from hermes_ext.cold_files import INDEX as COLD_INDEX
 from hermes_ext.cold_files import ColdFiles
 from hermes_ext.maintenance.store_files import (
     change_files, edit_cold, edit_entries, file_store, is_cold, is_records, leftovers,
-    remove_files, tombstones_of, unsealed)
+    remove_files, unsealed)
 from hermes_lite import (FileStore, HermesLite, Memory, NotFound, Refused, UsageError,
                          other_wordings)
 
@@ -106,7 +106,7 @@ def forget(memory: HermesLite, *, id: str | None = None, room: str | None = None
     memory.systems.emit("forget", [each.id for each in chosen], why=why)
     warnings = [w for each in chosen for w in memory.systems.notify("after_forget", each, why)]
     purged, left = _purge(store, ids) if purge else ([], [])
-    held = sorted({name for each in ids for name in store.holding(each)} - {*left})
+    held = sorted({name for each in ids for name in store.files.copies_of(each)} - {*left})
     return Selection(tuple(m.id for m in chosen), (), tuple(purged), tuple(held), tuple(left),
                      warnings=(*warnings, *memory.take_notices()))
 
@@ -130,7 +130,8 @@ def _select(memory: HermesLite, *, room: str | None, query: str | None,
 def _purge(store: FileStore, ids: set[str]) -> tuple[list[str], list[str]]:
     """Rewrite every copy without these memories; return (names rewritten, names left)."""
     cold = ColdFiles(store)
-    fingerprints = {fingerprint for fingerprint, tombstone in tombstones_of(store).items()
+    key, tombstones = store.get_tombstones()
+    fingerprints = {fingerprint for fingerprint, tombstone in tombstones.items()
                     if tombstone["id"] in ids}
 
     def kept(entry: object) -> object | None:
@@ -138,7 +139,7 @@ def _purge(store: FileStore, ids: set[str]) -> tuple[list[str], list[str]]:
             return None if any(memory_id in str(entry) for memory_id in ids) else entry
         if str(entry.get("id")) in ids:
             return None
-        fingerprint = store.tombstone_mark(str(entry.get("content")))
+        fingerprint = core.tombstone_fingerprint(key, str(entry.get("content")))
         return None if fingerprint in fingerprints else entry
 
     def kept_lines(text: str) -> str:
@@ -172,9 +173,8 @@ def _purge(store: FileStore, ids: set[str]) -> tuple[list[str], list[str]]:
             raise ValueError("a file of somebody else holds it")
         content = core.from_json(data)
         vectors = {i: vector for i, vector in content["vectors"].items() if i not in ids}
-        marks = {i: mark for i, mark in content.get("marks", {}).items() if i in vectors}
-        return core.to_json({**content, **({"marks": marks} if marks else {}),
-                             "vectors": vectors})
+        checksums = {i: each for i, each in content.get("checksums", {}).items() if i in vectors}
+        return core.to_json({**content, "checksums": checksums, "vectors": vectors})
 
     with cold.locked(), store.transaction():
         places = {name: f"{cold.files[name]['place']}/{name}" for name in cold.names_of(ids)}

@@ -72,8 +72,8 @@ def migrate(memory: HermesLite, to: str) -> Migrated:
         count = len(source)
         take_place = _take_archive if to == "archive" else _take_files
         left = take_place(memory, source)
-    warnings = [*source.notices, *left, *_outdated_settings(memory, to)]
-    source.notices.clear()
+    warnings = [*source.files.notices, *left, *_outdated_settings(memory, to)]
+    source.files.notices.clear()
     memory.store = _opened(memory, to)
     return Migrated(to, count, tombstones, vectors, resumed, tuple(warnings))
 
@@ -91,7 +91,7 @@ def _check_move(memory: HermesLite, to: str) -> None:
     if not is_files and to == "archive":
         raise Refused(f"the memories of {memory.root} are in the archive already",
                       "already_there")
-    if memory.store.cipher is not None:
+    if memory.store.files.cipher is not None:
         raise ConfigError("this store is encrypted and the archive has no encryption; run "
                           "`encrypt off` first, or stay with files")
 
@@ -121,7 +121,7 @@ def _kind(to: str) -> type:
 def _opened(memory: HermesLite, to: str) -> Store:
     """Open the new store in its place, for what the same process does next."""
     store = _kind(to)(memory.root, memory.config, clock=memory.store.clock)
-    store.notices, store.backend = memory.notices, memory.store.backend
+    store.files.notices = memory.notices
     store.progress = memory.store.progress
     store.refresh()
     return store
@@ -131,8 +131,8 @@ def _reopened(target: Store) -> Store:
     """Open the copy once more, so that the bytes on the disk are compared."""
     fresh = type(target)(target.root, target.config, clock=target.clock)
     fresh.refresh()
-    if fresh.notices:
-        raise DamagedData(f"the copy is not whole ({fresh.notices[0]}); nothing was changed, run "
+    if fresh.files.notices:
+        raise DamagedData(f"the copy is not whole ({fresh.files.notices[0]}); nothing was changed, run "
                           "it again")
     return fresh
 
@@ -170,14 +170,10 @@ def _copy_tombstones(source: Store, target: Store) -> int:
 
 def _copy_vectors(source: Store, target: Store) -> int:
     """Put the vectors of a remote backend; local ones are made anew."""
-    kind = source.vector_kind()
-    if kind is None:
-        return 0
-    target.backend = kind.name                     # else closing files puts local ones there
     count = 0
-    for chunk in source.vector_chunks(kind):
-        vectors = {name: chunk.pieces(name) for name in chunk.marks()}
-        target.put_vectors(kind, vectors)
+    for chunk in source.vectors.chunks():
+        vectors = {memory_id: chunk.pieces(memory_id) for memory_id in chunk.checksums()}
+        target.vectors.put(chunk.kind, vectors)
         count += len(vectors)
     return count
 
@@ -213,7 +209,7 @@ def _take_archive(memory: HermesLite, source: FileStore) -> list[str]:
     warnings = _set_other_aside(root / name)
     key, tombstones = source.get_tombstones()
     if tombstones:                                 # the archive is recovered with this copy, too
-        source.write("backups/tombstones.bak", core.tombstones_file(key, tombstones))
+        source.files.write("backups/tombstones.bak", core.tombstones_file(key, tombstones))
     for leftover in (f"{name}-wal", f"{name}-shm"):
         (root / leftover).unlink(missing_ok=True)
     os.replace(root / ".migrate" / name, root / name)

@@ -67,7 +67,7 @@ def _repair_archive(memory: HermesLite, store: FileStore, *, dry_run: bool) -> D
 
 def _planned(memory: HermesLite, store: FileStore, *, accept_loss: bool) -> Done:
     """Return the steps that a repair of files would take; the store is opened read-only."""
-    looked = FileStore(store.root, memory.config, cipher=store.cipher, clock=store.clock,
+    looked = FileStore(store.root, memory.config, cipher=store.files.cipher, clock=store.clock,
                        is_read_only=True)
     try:
         looked.refresh()
@@ -92,9 +92,9 @@ def _steps(store: FileStore, *, can_read: bool = True) -> Iterator[_Step]:
                     lambda: remove_files(returned))
     yield _Step("compact the journal and make every index anew",
                 lambda: store.checkpoint(rebuild=True))
-    if can_read and store.strange_vectors():
+    if can_read and store.vectors.unknown_ids():
         yield _Step("drop vectors without a memory",
-                    lambda: store.drop_vectors(store.strange_vectors()))
+                    lambda: store.vectors.drop(store.vectors.unknown_ids()))
 
 
 def _steps_of_archive(store: FileStore) -> Iterator[_Step]:
@@ -123,23 +123,23 @@ def _close(paths: Iterable[Path]) -> None:
 
 def _steps_of_loss(memory: HermesLite, store: FileStore, *, accept_loss: bool) -> Iterator[_Step]:
     """Yield how to bring back memories that a replaced index.json lost, or how to accept it."""
-    if not store.loss:
+    if not store.recovery.count_before_loss:
         return
     if accept_loss:
-        notes = [path for each in store.missing()
+        notes = [path for each in store.recovery.missing(store.is_taken)
                  if (path := store.root / "store" / f"{each.id}.md").exists()]
         if notes:
             yield _Step(f"set {core.pluralize(len(notes), 'Markdown file')} without a record "
                         "aside in backups/", lambda: _set_aside(store.root, notes))
         yield _Step(f"count the {len(store)} memories of index.json as all there are",
-                    store.accept_loss)
+                    store.recovery.accept_loss)
         return
     lost = _lost_memories(memory, store)
     if lost:
         count = core.pluralize(len(lost), "memory", "memories")
         yield _Step(f"bring back {count} that index.json has lost, from store/ and backups/",
                     lambda: _put_all(store, lost))
-    yield _Step("count index.json as whole again", store.accept_loss)
+    yield _Step("count index.json as whole again", store.recovery.accept_loss)
 
 
 def _lost_memories(memory: HermesLite, store: FileStore) -> list[Memory]:
@@ -147,9 +147,10 @@ def _lost_memories(memory: HermesLite, store: FileStore) -> list[Memory]:
 
     Those in cold storage are not lost.
     """
-    cold = store.read("cold_index.json") or b""
+    cold = store.files.read("cold_index.json") or b""
     scrubber = Scrubber(memory)
-    return [Memory.from_entry(scrubber.entry(each.entry())) for each in store.missing()
+    return [Memory.from_entry(scrubber.entry(each.entry()))
+            for each in store.recovery.missing(store.is_taken)
             if each.id.encode() not in cold]
 
 
@@ -181,7 +182,7 @@ def _repair_cold(store: FileStore, *, dry_run: bool) -> list[str]:
             done.append(f"delete {count} that a killed command left")
         for fault in cold.faults():
             if fault.repair:
-                store.notices += fault.repair()
+                store.files.notices += fault.repair()
                 done.append(fault.remedy)
     return done
 

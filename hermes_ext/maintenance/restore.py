@@ -364,10 +364,10 @@ def _apply(memory: HermesLite, plan: _Plan, backup: BackupContent, cold: ColdFil
                 store.remove_tombstone(each.content, memory_id=each.id)
     for memory_id in plan.removed:
         store.remove(memory_id, why=None)
-    store.drop_vectors([each.id for each in plan.changed])
+    store.vectors.drop([each.id for each in plan.changed])
     for name, data in plan.files.items():
         if SEALED.fullmatch(name):
-            store.write(name, data)
+            store.files.write(name, data)
         else:
             _write_plain(store, name, data)
 

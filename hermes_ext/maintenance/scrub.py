@@ -57,7 +57,7 @@ def scrub(memory: HermesLite, *, dry_run: bool = False) -> Scrubbed:
     with contextlib.nullcontext() if dry_run else store.transaction():
         if not dry_run:
             remove_files(leftovers(store.root))
-            store.drop_vectors([memory_id for memory_id, _ in changed])
+            store.vectors.drop([memory_id for memory_id, _ in changed])
             store.checkpoint(rebuild=True)
         names = {"index.json", *(f"store/{memory_id}.md" for memory_id, _ in changed)}
         files, left = _scrub_files(store, scrubber, cold, dry_run=dry_run)
@@ -138,7 +138,6 @@ def reindex(memory: HermesLite) -> Done:
     store = file_store(memory)
     with store.transaction():
         store.checkpoint(rebuild=True)
-        store.drop_vectors(store.strange_vectors())
         count = len(store)
     warnings = memory.embed_pending()
     missing = memory.vectors()["missing"]

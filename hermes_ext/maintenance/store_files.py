@@ -166,11 +166,11 @@ def _write_changed(store: FileStore, path: Path, new: dict[str, bytes | None],
 def unsealed(store: FileStore, edit: Change) -> Change:
     """Make of an edit of plain bytes one that opens what is sealed, and seals it again."""
     def change(name: str, data: bytes, packed: bool) -> bytes | None:
-        old = core.unseal(data, store.cipher)
+        old = core.unseal(data, store.files.cipher)
         new = edit(name, old, packed)
         if new is None or new == old:
             return None if new is None else data
-        return store.cipher.seal(new) if core.is_ciphertext(data) else new
+        return store.files.cipher.seal(new) if core.is_ciphertext(data) else new
     return change
 
 
@@ -227,9 +227,9 @@ def write_archive(store: FileStore, path: Path, files: Iterable[tuple[str, bytes
             listed[name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
             if name == "index.json":
                 sealed = core.is_ciphertext(data)
-                counts["memories"] = len(core.from_json(core.unseal(data, store.cipher)))
+                counts["memories"] = len(core.from_json(core.unseal(data, store.files.cipher)))
             elif name == "tombstones.json":
-                tombstones = core.from_json(core.unseal(data, store.cipher))
+                tombstones = core.from_json(core.unseal(data, store.files.cipher))
                 counts["tombstones"] = len(tombstones["tombstones"])
         add("MANIFEST.json", core.to_json({"version": 1, "made_at": core.iso(moment), **counts,
                                            "encrypted": sealed, "files": listed}))

@@ -120,7 +120,7 @@ class Inbox:
     def __init__(self, memory: HermesLite, folder: Path, known: Mapping[str, dict]) -> None:
         self.memory, self.folder, self.known = memory, folder, known
         self.cipher = folder_cipher(memory)
-        self.mark = self.cipher.marks[0].decode() if self.cipher else ""
+        self.mark = self.cipher.fingerprints[0].decode() if self.cipher else ""
         self.most = 8 * memory.config["storage"]["max_text_chars"] + 1_048_576
         self.listed = listed(folder)
         self.files: list[_File] = []

@@ -150,4 +150,4 @@ class Outbox:
 
     def _save(self, look: str) -> None:
         self.book.state.update(look=look, n=self.book.n, device=self.book.device)
-        self.store.write(".state_sync.json", to_json({**self.book.state, "rows": self.book.rows}))
+        self.store.files.write(".state_sync.json", to_json({**self.book.state, "rows": self.book.rows}))

@@ -211,7 +211,7 @@ def _is_readable(state: dict[str, object]) -> bool:
 
 def _head(memory: HermesLite) -> dict[str, object]:
     """Return the state without its rows, which are most of it; {} where there is none."""
-    head, _, rest = (memory.store.read(".state_sync.json") or b"").partition(b', "rows"')
+    head, _, rest = (memory.store.files.read(".state_sync.json") or b"").partition(b', "rows"')
     with contextlib.suppress(ValueError):
         state = from_json(head + b"}") if rest else {}
         return state if _is_sound(state) and state["version"] == 1 else {}

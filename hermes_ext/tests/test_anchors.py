@@ -161,12 +161,12 @@ class Restating(AnchorsCase):
         for number in numbers:
             memory.remember(f"the contract of the mill is {number}")
         asked = []
-        search = memory.store.search_words
+        search = memory.store.search.words
 
         def counted(query: str, *rest: object, **more: object) -> list:
             asked.append(query)
             return search(query, *rest, **more)
-        memory.store.search_words = counted
+        memory.store.search.words = counted
         made = memory.remember("all contracts of the mill: " + ", ".join(numbers))
         self.assertEqual(len(asked), 1)
         self.assertIsNotNone(memory.get(made.id).meta["anchors"]["note"]["under"])

@@ -149,7 +149,7 @@ class TestContract(Case):
         elif kind == "remove":
             store.remove(subject, why=more[0], also=[more[1]])
         elif kind == "touch":
-            store.touch(subject, self.now)
+            store.count_accesses(subject, self.now)
         elif kind == "text":
             store.put(replace(store.get(subject), content=more[0]))
         else:
@@ -161,28 +161,33 @@ class TestContract(Case):
         vectorizer = LocalHashVectorizer()
         piece = text[2:2 + draw.randrange(1, 9)]
         asks = [
-            lambda s: s.search_words(query, 7, accept=None),
-            lambda s: s.search_words(query, 50, accept=None),
-            lambda s: s.search_words(draw_name, 5, accept=some.__contains__),
-            lambda s: s.search_spelling(query, 9, accept=None),
-            lambda s: s.search_spelling(query, 3, accept=some.__contains__),
-            lambda s: s.in_context(query, s.search_words(query, 20, accept=None), scale=1.0,
+            lambda s: s.search.words(query, 7, accept=None),
+            lambda s: s.search.words(query, 50, accept=None),
+            lambda s: s.search.words(draw_name, 5, accept=some.__contains__),
+            lambda s: s.search.spelling(query, 9, accept=None),
+            lambda s: s.search.spelling(query, 3, accept=some.__contains__),
+            lambda s: s.search.in_context(query, s.search.words(query, 20, accept=None), scale=1.0,
                                    accept=None),
-            lambda s: s.in_context(query, [(i, 0.5) for i in known[:9]] + [(known[-1], 0.0)],
+            lambda s: s.search.in_context(query, [(i, 0.5) for i in known[:9]] + [(known[-1], 0.0)],
                                    scale=0.1, accept=some.__contains__),
-            lambda s: s.duplicate(text), lambda s: s.duplicate(text, accept=some.__contains__),
-            lambda s: s.conflict_candidates(text), lambda s: s.conflict_candidates(f"{query}. {text}"),
-            lambda s: s.graph().top(9), lambda s: s.graph().memories("redis"),
-            lambda s: s.tagged(["contract"]), lambda s: s.tagged(["CLIENT_zhang", "合同"]),
-            lambda s: s.tagged(["contract", "alert"], 2), lambda s: s.tagged(["alert"], 3),
-            lambda s: s.containing(piece), lambda s: s.containing("2024-"),
+            lambda s: s.search.duplicate(text),
+            lambda s: s.search.duplicate(text, accept=some.__contains__),
+            lambda s: s.search.conflict_candidates(text),
+            lambda s: s.search.conflict_candidates(f"{query}. {text}"),
+            lambda s: s.search.graph().top(9), lambda s: s.search.graph().memories("redis"),
+            lambda s: s.search.tagged(["contract"]),
+            lambda s: s.search.tagged(["CLIENT_zhang", "合同"]),
+            lambda s: s.search.tagged(["contract", "alert"], 2),
+            lambda s: s.search.tagged(["alert"], 3),
+            lambda s: s.search.containing(piece), lambda s: s.search.containing("2024-"),
             lambda s: len(s), lambda s: [*s.ids()],
             lambda s: [s.is_taken(i) for i in known[:5] + ["other"]],
             lambda s: s.forgotten(text), lambda s: known and s.get(known[-1]).entry(),
-            lambda s: s.missing_vectors(vectorizer),
-            lambda s: s.ideal_score(query), lambda s: s.ideal_score("Grafanna databse 合同"),
-            lambda s: s.search_words("Grafanna serveer", 5, accept=None),
-            lambda s: s.made_between(START, START + (self.now - START) / 2)]
+            lambda s: s.vectors.missing(vectorizer),
+            lambda s: s.search.ideal_score(query),
+            lambda s: s.search.ideal_score("Grafanna databse 合同"),
+            lambda s: s.search.words("Grafanna serveer", 5, accept=None),
+            lambda s: s.search.made_between(START, START + (self.now - START) / 2)]
         draw_name = draw.choice(NAMES)
         for store in stores:
             store.refresh()
@@ -194,8 +199,8 @@ class TestContract(Case):
                     self.assertAlmostEqual(one, two, delta=1e-9)
             else:
                 self.assertEqual(files, table, (number, query, text, piece))
-        offered = stores[0].conflict_candidates(text)           # complete where there are fewer than 60
-        for other in stores[1].conflict_candidates(text) if len(offered) < 60 else ():
+        offered = stores[0].search.conflict_candidates(text)           # complete where there are fewer than 60
+        for other in stores[1].search.conflict_candidates(text) if len(offered) < 60 else ():
             if core.first_conflict(text, stores[0].text(other)):
                 self.assertIn(other, offered, text)
 
@@ -300,12 +305,12 @@ class TestPromises(Case):
         self.assertEqual(len(store), len(fresh))
         for query in ("writes number 3 合同", "w1 number 7", "server 合同"):
             self.assertEqual([(i, round(score, 9)) for i, score in
-                              store.search_words(query, 20, accept=None)],
+                              store.search.words(query, 20, accept=None)],
                              [(i, round(score, 9)) for i, score in
-                              fresh.search_words(query, 20, accept=None)])
-            self.assertEqual(store.search_spelling(query, 9, accept=None),
-                             fresh.search_spelling(query, 9, accept=None))
-            self.assertEqual(store.conflict_candidates(query), fresh.conflict_candidates(query))
+                              fresh.search.words(query, 20, accept=None)])
+            self.assertEqual(store.search.spelling(query, 9, accept=None),
+                             fresh.search.spelling(query, 9, accept=None))
+            self.assertEqual(store.search.conflict_candidates(query), fresh.search.conflict_candidates(query))
 
     def test_a_batch_is_stored_at_once_and_searched_when_asked(self) -> None:
         self.small()
@@ -314,17 +319,17 @@ class TestPromises(Case):
         store._drop_connection()                   # as after a kill: nothing was closed
         other = self.archive()
         self.assertEqual([*other.ids()], [f"mem_{n:04}" for n in range(50)])
-        self.assertEqual(len(other.tagged(["odd"])), 25)
-        self.assertEqual(other._row("SELECT cut FROM counts"), (0,))
+        self.assertEqual(len(other.search.tagged(["odd"])), 25)
+        self.assertEqual(other.row("SELECT cut FROM counts"), (0,))
         self.check_indexes(other)
-        self.assertEqual(other._row("SELECT cut FROM counts"), (50,))
+        self.assertEqual(other.row("SELECT cut FROM counts"), (50,))
         self.fill(other, 5, start=50)
         with contextlib.suppress(KeyboardInterrupt), contextlib.closing(other):
             raise KeyboardInterrupt                # nobody waits for indexes then
-        self.assertEqual(self.archive()._row("SELECT cut FROM counts"), (50,))
+        self.assertEqual(self.archive().row("SELECT cut FROM counts"), (50,))
         other.refresh()
         other.close()                              # whoever left it uncut sees to it
-        self.assertEqual(self.archive()._row("SELECT cut FROM counts"), (55,))
+        self.assertEqual(self.archive().row("SELECT cut FROM counts"), (55,))
 
     def test_who_cannot_write_searches_what_a_batch_left_all_the_same(self) -> None:
         self.small()
@@ -348,7 +353,7 @@ class TestPromises(Case):
         path.touch()                               # as a writer that was killed leaves it
         reader = self.archive()
         reader.refresh()
-        self.assertEqual((len(reader), reader.search_words("note", 3, accept=None), reader.faults(),
+        self.assertEqual((len(reader), reader.search.words("note", 3, accept=None), reader.faults(),
                           path.stat().st_size), (0, [], [], 0))
         self.fill(self.archive(), 3)
         reader.refresh()
@@ -371,7 +376,7 @@ class TestPromises(Case):
                     f"PRAGMA user_version={version}")
             store = self.archive(f"v{version}")
             self.check_indexes(store)
-            self.assertEqual(store.duplicate(store.text("mem_0003")), "mem_0003")
+            self.assertEqual(store.search.duplicate(store.text("mem_0003")), "mem_0003")
             self.fill(self.archive(f"v{version}"), 5, start=9)
             self.check_indexes(self.archive(f"v{version}"))
 
@@ -380,7 +385,7 @@ class TestPromises(Case):
         processes = [self.writer(self.folder / "a", name, 40) for name in ("one", "two")]
         while any(process.poll() is None for process in processes):
             reader.refresh()
-            for memory_id, _ in reader.search_words("writes number", 50, accept=None):
+            for memory_id, _ in reader.search.words("writes number", 50, accept=None):
                 self.assertIn("writes", reader.text(memory_id) or "writes")
         for process in processes:
             self.assertEqual(process.wait(), 0)
@@ -394,15 +399,15 @@ class TestPromises(Case):
         one, two = self.archive("a"), self.archive("a")
         self.fill(one, 30)
         two.refresh()
-        self.assertEqual(len(two.search_words("合同", 50, accept=None)), 30)
+        self.assertEqual(len(two.search.words("合同", 50, accept=None)), 30)
         with one.transaction():
             one.remove("mem_0003", why="forgotten")
             one.put(replace(one.get("mem_0029"), content="now about something else"))
         two.refresh()
-        self.assertEqual(len(two.search_words("合同", 50, accept=None)), 28)
+        self.assertEqual(len(two.search.words("合同", 50, accept=None)), 28)
         with one.transaction():
-            one.touch(["mem_0007"] * 5, self.now)
-        self.assertEqual(two.search_words("note 合同 about", 3, accept=None)[0][0], "mem_0007")
+            one.count_accesses(["mem_0007"] * 5, self.now)
+        self.assertEqual(two.search.words("note 合同 about", 3, accept=None)[0][0], "mem_0007")
 
     def test_a_damaged_file_is_set_aside_and_its_records_come_back(self) -> None:
         for where in ("middle", "head", "schema"):
@@ -421,16 +426,16 @@ class TestPromises(Case):
                 store = self.archive(where)
                 for _ in range(2):
                     with contextlib.suppress(StorageError):
-                        store.search_words("合同", 5, accept=None)
-                        store.conflict_candidates("note 5 about 合同 8 and the gateway")
+                        store.search.words("合同", 5, accept=None)
+                        store.search.conflict_candidates("note 5 about 合同 8 and the gateway")
                         list(store)
                 self.assertGreater(len(store), 260)
                 self.assertIsNone(store.get("mem_0007"))
                 self.assertIsNotNone(store.forgotten(self.text_of(7)))
                 self.assertEqual(store.get("mem_0250").extra, {"unknown": [250]})
                 self.check_indexes(store)
-                if store.notices:
-                    self.assertIn("set aside", " ".join(store.notices))
+                if store.files.notices:
+                    self.assertIn("set aside", " ".join(store.files.notices))
                     self.assertEqual(len([*store.root.glob("*.damaged-*")]) > 0, True)
 
     def text_of(self, number: int) -> str:
@@ -474,7 +479,7 @@ class TestPromises(Case):
         store = self.archive()
         with store.transaction():
             store.put(Memory("mem_q", "Quetzalcoatl keeps the key"))
-        store._row("PRAGMA busy_timeout=0")
+        store.row("PRAGMA busy_timeout=0")
         with contextlib.closing(sqlite3.connect(store.path)) as reader:
             reader.execute("BEGIN")
             reader.execute("SELECT count(*) FROM memory").fetchone()
@@ -507,8 +512,8 @@ class TestPromises(Case):
         full = sqlite3.OperationalError("database or disk is full")
         with mock.patch.object(store, "_count", side_effect=full):
             with self.assertRaises(StorageError), store.transaction():
-                store.touch(["mem_0000"], START)
-        self.assertEqual(store._row("PRAGMA synchronous"), (2,))
+                store.count_accesses(["mem_0000"], START)
+        self.assertEqual(store.row("PRAGMA synchronous"), (2,))
 
     def test_what_is_removed_leaves_no_trace_in_any_index(self) -> None:
         self.small()
@@ -556,7 +561,7 @@ class TestPromises(Case):
     def test_nothing_is_made_where_nothing_is_written(self) -> None:
         store = self.archive("none")
         store.refresh()
-        self.assertEqual((len(store), [*store], store.search_words("x", 3, accept=None)),
+        self.assertEqual((len(store), [*store], store.search.words("x", 3, accept=None)),
                          (0, [], []))
         store.close()
         self.assertFalse(store.root.exists())
@@ -606,14 +611,14 @@ class TestPromises(Case):
         with full, store.transaction():
             store.put(Memory("mem_new", "a heron", created_at=core.iso(self.now)))
             store.remove("mem_0001", why="forgotten")
-            store.touch(["mem_0000"], self.now)
+            store.count_accesses(["mem_0000"], self.now)
         self.assertEqual([*self.archive().ids()], ["mem_0000", "mem_0002", "mem_new"])
         self.assertEqual(store.path.with_name(f"{FILE}-wal").stat().st_size, 0)
         with full, self.assertRaises(StorageError), store.transaction():
-            store.touch(["mem_0000"], self.now)
+            store.count_accesses(["mem_0000"], self.now)
 
     def test_what_a_failed_write_held_is_not_found(self) -> None:
-        store, words = self.archive(), lambda s: [i for i, _ in s.search_words("heron", 9)]
+        store, words = self.archive(), lambda s: [i for i, _ in s.search.words("heron", 9)]
         with self.assertRaises(KeyError), store.transaction():
             store.put(Memory("mem_1", "a heron", created_at=core.iso(self.now)))
             self.assertEqual(words(store), ["mem_1"])
@@ -628,7 +633,7 @@ class TestPromises(Case):
         store.close()
         other = self.archive(grams=3)
         other.refresh()
-        self.assertEqual(other.search_words("合同", 3, accept=None)[0][0], "mem_0017")
+        self.assertEqual(other.search.words("合同", 3, accept=None)[0][0], "mem_0017")
         self.check_indexes(self.archive())
 
 
@@ -697,15 +702,15 @@ class TestOneFile(Case):
     def test_a_log_that_cannot_be_written_back_is_named_when_the_store_closes(self) -> None:
         store = self.archive()
         self.fill(store, 1)
-        row = store._row
+        row = store.row
 
         def failing(statement: str, *values: object) -> object:
             if "wal_checkpoint" in statement:
                 raise sqlite3.OperationalError("disk I/O error")
             return row(statement, *values)
-        with mock.patch.object(store, "_row", failing):
+        with mock.patch.object(store, "row", failing):
             store.close()
-        self.assertIn("keep both together", " ".join(store.notices))
+        self.assertIn("keep both together", " ".join(store.files.notices))
 
     def test_a_flipped_bit_in_the_log_costs_no_other_row_and_is_said(self) -> None:
         for where in ("head", "first", "middle", "last"):
@@ -719,12 +724,12 @@ class TestOneFile(Case):
                 log.write_bytes(data)
                 store.refresh()
                 self.assertEqual(len([*store]), 12)
-                self.assertIn("was damaged", " ".join(store.notices))
+                self.assertIn("was damaged", " ".join(store.files.notices))
                 self.assertTrue([*store.root.glob(f"{FILE}-wal.damaged-*")])
                 store.close()
                 again = self.archive(where)
                 again.refresh()
-                self.assertEqual(([n for n in again.notices], len(again)), ([], 12))
+                self.assertEqual(([n for n in again.files.notices], len(again)), ([], 12))
                 again.close()
 
     def test_a_log_that_is_gone_or_shorter_after_a_kill_is_said(self) -> None:
@@ -739,7 +744,7 @@ class TestOneFile(Case):
                 elif how != "whole":
                     os.truncate(log, 0 if how == "emptied" else size // 2)
                 store.refresh()
-                said = " ".join(store.notices)
+                said = " ".join(store.files.notices)
                 if how == "whole":
                     self.assertEqual((len(store), said), (8, ""))
                 else:
@@ -747,7 +752,7 @@ class TestOneFile(Case):
                 store.close()
                 again = self.archive(how)
                 again.refresh()
-                self.assertEqual(again.notices, [])
+                self.assertEqual(again.files.notices, [])
                 again.close()
 
     def test_a_page_of_zeros_in_the_log_costs_no_other_row(self) -> None:
@@ -758,7 +763,7 @@ class TestOneFile(Case):
             data = log.read_bytes()
             log.write_bytes(data[:at] + bytes(4_096) + data[at + 4_096:])
             store.refresh()
-            self.assertIn("was damaged", " ".join(store.notices))
+            self.assertIn("was damaged", " ".join(store.files.notices))
             self.assertGreaterEqual(len([*store]), 11)
 
     def test_a_torn_last_write_that_was_never_acknowledged_is_no_damage(self) -> None:
@@ -767,7 +772,7 @@ class TestOneFile(Case):
             size = wal.frames(store.path)[-1].at
             os.truncate(log, size + 100)           # the end of the last transaction is missing
             store.refresh()
-            self.assertEqual((len(store), store.notices), (7, []))
+            self.assertEqual((len(store), store.files.notices), (7, []))
 
     def test_what_was_forgotten_does_not_come_out_of_a_damaged_log(self) -> None:
         with self.killed("gone", 6) as store:
@@ -781,7 +786,7 @@ class TestOneFile(Case):
             data[wal.frames(store.path)[3].at + 700] ^= 1
             log.write_bytes(data)
             store.refresh()
-            self.assertIn("was damaged", " ".join(store.notices))
+            self.assertIn("was damaged", " ".join(store.files.notices))
             self.assertIsNone(store.get("mem_0006"))
             self.assertEqual(len(store), 7)
 
@@ -796,7 +801,7 @@ class TestOneFile(Case):
                 want = 1 if what == "older" else 5
                 store.refresh()
                 self.assertEqual(len([*store]), want)
-                self.assertIn("belonged to another state", " ".join(store.notices))
+                self.assertIn("belonged to another state", " ".join(store.files.notices))
                 self.assertTrue([*store.root.glob(f"{FILE}-wal.damaged-*")])
                 self.assertEqual(store.faults(), [])
 
@@ -825,7 +830,7 @@ class TestOneFile(Case):
                 self.assertEqual(store.faults(), [])
                 self.assertEqual({*store.ids()}, {f"mem_{n:04}" for n in range(8) if n != 3})
                 self.assertIsNotNone(store.forgotten(text))
-                self.assertIn("recovered 7 from the newest good backup", " ".join(store.notices))
+                self.assertIn("recovered 7 from the newest good backup", " ".join(store.files.notices))
                 self.fill(store, 1, start=20)
                 store.close()
 
@@ -915,7 +920,7 @@ class TestOneFile(Case):
                     self.fill(store, 1, start=5)
                 store.refresh()
                 self.assertEqual(len(store), 5 + write)
-                self.assertIn("had been deleted", " ".join(store.notices))
+                self.assertIn("had been deleted", " ".join(store.files.notices))
                 store.close()
                 self.assertEqual(len(self.ids_of(store.path)), 5 + write)
 
@@ -1016,11 +1021,11 @@ class TestCompression(Case):
 
     def forms(self, store: ArchiveStore) -> dict[str, int]:
         """How many records are stored as text, and how many as a BLOB."""
-        return dict(store._db().execute(
+        return dict(store.db().execute(
             "SELECT typeof(entry), count(*) FROM memory GROUP BY 1").fetchall())
 
     def frame(self, store: ArchiveStore, number: int) -> bytes:
-        return store._row("SELECT entry FROM memory WHERE id=?", f"mem_{number:04}")[0]
+        return store.row("SELECT entry FROM memory WHERE id=?", f"mem_{number:04}")[0]
 
     def check(self, store: ArchiveStore, count: int) -> None:
         self.assertEqual([*store], [self.note(number) for number in range(count)])
@@ -1033,7 +1038,7 @@ class TestCompression(Case):
             store = self.archive(self.compress)
             self.fill(store, 50)
             self.check(store, 50)
-            sizes[self.compress], = store._row("SELECT sum(length(CAST(entry AS BLOB))) "
+            sizes[self.compress], = store.row("SELECT sum(length(CAST(entry AS BLOB))) "
                                                "FROM memory")
         self.assertLess(sizes["zstd"], 0.7 * sizes["none"])
         self.assertEqual(self.forms(store), {"blob": 50})
@@ -1045,14 +1050,14 @@ class TestCompression(Case):
         for number, self.compress in enumerate(("zstd", "none", "zstd")):
             store = self.archive()
             self.fill(store, 10, start=10 * number)
-            self.assertEqual(len(store.search_words("note", 50)), 10 * number + 10)
+            self.assertEqual(len(store.search.words("note", 50)), 10 * number + 10)
             store.close()
         for turn, self.compress in enumerate(("none", "zstd"), 1):
             store = self.archive()
             self.assertEqual(self.forms(store), {"blob": 20, "text": 10})
-            self.assertEqual(len(store.containing("note 2")), 11)
+            self.assertEqual(len(store.search.containing("note 2")), 11)
             with store.transaction():
-                store.touch(["mem_0003", "mem_0013"], self.now)
+                store.count_accesses(["mem_0003", "mem_0013"], self.now)
             self.assertEqual([store.get(f"mem_{n:04}").access_count for n in (3, 13)],
                              [turn, turn])
             self.assertEqual(self.forms(store), {"blob": 20, "text": 10})
@@ -1076,7 +1081,7 @@ class TestCompression(Case):
             store.checkpoint(rebuild=True)
             self.assertEqual(self.forms(store), {form: 12})
             self.check(store, 12)
-            self.assertEqual(len(store.search_words("note", 50)), 12)
+            self.assertEqual(len(store.search.words("note", 50)), 12)
             store.close()
 
     def test_migrate_follows_the_setting_both_ways(self) -> None:
@@ -1107,7 +1112,7 @@ class TestCompression(Case):
         text = store.text("mem_0007")
         self.assertTrue(text.startswith("note 7:"), text)
         self.assertEqual({*store.ids()}, {f"mem_{n:04}" for n in range(21)})
-        said = " ".join(store.notices)
+        said = " ".join(store.files.notices)
         self.assertIn("recovered 20 from its pages, 1 from the newest good backup", said)
         self.assertEqual(store.faults(), [])
 
@@ -1115,7 +1120,7 @@ class TestCompression(Case):
         store = self.archive()
         self.fill(store, 3)
         with store.transaction():
-            store._row("UPDATE memory SET entry=? WHERE id='mem_0001'", self.frame(store, 1)[:-9])
+            store.row("UPDATE memory SET entry=? WHERE id='mem_0001'", self.frame(store, 1)[:-9])
         with self.assertRaisesRegex(StorageError, "mended; nothing of this write was stored"):
             with store.transaction():
                 store.remove("mem_0001", why="forgotten")
@@ -1190,7 +1195,7 @@ class TestCompression(Case):
             store = self.archive()
             self.check(store, 3)
             with store.transaction():              # a recall
-                store.touch(["mem_0001"], self.now)
+                store.count_accesses(["mem_0001"], self.now)
             self.assertEqual(store.get("mem_0001").access_count, 1)
             with self.assertRaisesRegex(MissingPackage, "pip install zstandard"):
                 self.fill(store, 1, start=3)

@@ -142,7 +142,7 @@ class Restore(Case):
         memory = self.filled("the ferry leaves at nine", "the pilot boards at the buoy")
         gone = memory.list()[0]
         memory.forget(gone.id)
-        memory.store.write("rooms/events.md", b"# my own words\n")
+        memory.store.files.write("rooms/events.md", b"# my own words\n")
         copy = backups.backup(memory, self.home / "b.tar.gz")
         self.root = self.home / "other"
         fresh = self.open()

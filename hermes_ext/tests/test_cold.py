@@ -41,11 +41,11 @@ NOW = datetime(2026, 8, 17, 3, 31, 6, tzinfo=timezone.utc)
 def cold_texts(memory: HermesLite) -> list[str]:
     """Return the texts of every cold file that lies in the root, in the index or not."""
     return [each.content for path in sorted((memory.root / "cold").glob("*"))
-            for each in unpack(core.unseal(path.read_bytes(), memory.store.cipher))]
+            for each in unpack(core.unseal(path.read_bytes(), memory.store.files.cipher))]
 
 
 def cold_check(memory: HermesLite) -> tuple[str, str, str | None]:
-    environ = {"HERMES_ENCRYPT": "on" if memory.store.cipher else "off"}
+    environ = {"HERMES_ENCRYPT": "on" if memory.store.files.cipher else "off"}
     with mock.patch.dict(os.environ, environ):
         check = next(check for check in doctor.doctor(memory) if check.name == "cold")
     return check.state, check.message, check.command
@@ -430,7 +430,7 @@ class TestCold(Case):
             copy = backups.backup(memory)
             name = str(Path(copy.file).relative_to(memory.root))
             cold.forget(memory, rows[1].id)
-            self.assertIn(name, memory.store.holding(rows[1].id))
+            self.assertIn(name, memory.store.files.copies_of(rows[1].id))
             done = forget.forget(memory, id=rows[1].id, purge=True)
             self.assertEqual((done.left, done.backups), ((), ()))
             self.assertIn(name, done.purged)
@@ -461,7 +461,7 @@ class TestCold(Case):
             self.assertTrue([said for said in done.warnings if name in said and "--purge" in said])
             purged = forget.forget(memory, id=rows[1].id, purge=True)
             self.assertIn(name, purged.purged)
-            self.assertEqual(memory.store.holding(rows[1].id), [])
+            self.assertEqual(memory.store.files.copies_of(rows[1].id), [])
 
     def test_scrub_hides_a_secret_in_cold_files_and_in_those_of_a_backup(self) -> None:
         for memory in self.each():

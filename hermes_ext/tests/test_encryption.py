@@ -37,7 +37,7 @@ class Encrypt(Case):
         cold.freeze(memory)
         backups.backup(memory)
         scrub.reindex(memory)
-        memory.store.write("backups/prune_20260101_000000.json", json.dumps(
+        memory.store.files.write("backups/prune_20260101_000000.json", json.dumps(
             {"archived_at": "x", "memories": [m.entry() for m in memory.list()]}).encode())
         memory.save_state("job", {"note": marker})
         (self.root / "index.json.damaged-20260101_000000").write_bytes(
@@ -138,7 +138,7 @@ class Encrypt(Case):
         self.assertFalse([n for n in self.prints() if core.is_ciphertext(
             (self.root / n).read_bytes())])
         fresh = self.open()
-        self.assertIsNone(fresh.store.cipher)
+        self.assertIsNone(fresh.store.files.cipher)
         self.assertEqual(len(fresh.list()), 3)
 
     def test_rotate_makes_a_new_key_and_old_backups_still_open(self) -> None:
@@ -169,7 +169,7 @@ class Encrypt(Case):
     def test_a_damaged_sealed_file_is_named_and_never_ends_rotation(self) -> None:
         memory = self.filled()
         encryption.encrypt(memory, "on")
-        memory.store.write("backups/prune_20260101_000000.json", b'{"memories": []}')
+        memory.store.files.write("backups/prune_20260101_000000.json", b'{"memories": []}')
         path = self.root / "backups/prune_20260101_000000.json"
         path.write_bytes(path.read_bytes()[:-7])
         keys = set()
@@ -380,7 +380,7 @@ class Encrypt(Case):
         memory = self.filled()
         encryption.encrypt(memory, "on")
         memory.close()
-        memory.store.write("backups/auto_index.json.20200101.bak", b"[]")
+        memory.store.files.write("backups/auto_index.json.20200101.bak", b"[]")
         self.assertEqual(self.states(doctor.open_unread(str(self.root)))["key"], "ok")
         (self.root / "backups/auto_index.json.20200101.bak").write_bytes(b"[]")
         self.assertEqual(self.states(doctor.open_unread(str(self.root)))["key"], "fail")
@@ -399,7 +399,7 @@ class Encrypt(Case):
         self.assertEqual(memory.state("job"), {"last": "password: [已脱敏:password]"})
         chosen = forget.forget(memory, query=marker, purge=True, yes=True)
         self.assertEqual((len(chosen.ids), chosen.backups, chosen.left), (1, (), ()))
-        self.assertEqual(memory.store.holding(chosen.ids[0]), [])
+        self.assertEqual(memory.store.files.copies_of(chosen.ids[0]), [])
         self.assertTrue(all(core.is_ciphertext(p.read_bytes())
                             for p in self.root.glob("backups/auto_*")))
         copy = backups.backup(memory)

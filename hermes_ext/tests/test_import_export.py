@@ -176,9 +176,9 @@ class TestExport(ExchangeCase):
     def test_plain_text_from_an_encrypted_store_is_said(self):
         memory = self.memory()
         self.assertEqual(export(memory).warnings, ())
-        memory.store.cipher = object()
+        memory.store.files.cipher = object()
         self.assertIn("encrypted", export(memory).warnings[0])
-        memory.store.cipher = None
+        memory.store.files.cipher = None
 
     def test_a_failed_folder_leaves_nothing_behind(self):
         full = self.full()

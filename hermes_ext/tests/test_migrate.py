@@ -40,7 +40,6 @@ class TestMigrate(unittest.TestCase):
 
     def memory(self, **values: object) -> HermesLite:
         memory = HermesLite(self.folder / "root", config=core.Config(values, environ=ENVIRON))
-        memory.store.backend = "jina"              # else close writes local vectors in their place
         self.addCleanup(memory.close)
         return memory
 
@@ -59,10 +58,8 @@ class TestMigrate(unittest.TestCase):
     def everything(self, memory: HermesLite) -> tuple:
         store = memory.store
         store.refresh()
-        kind = store.vector_kind()
         vectors = {name: [list(piece) for piece in chunk.pieces(name)]
-                   for chunk in (store.vector_chunks(kind) if kind else ())
-                   for name in chunk.marks()}
+                   for chunk in store.vectors.chunks() for name in chunk.checksums()}
         return [each.entry() for each in store], store.get_tombstones(), vectors, memory.state("job")
 
     def test_there_and_back_every_field_tombstone_vector_and_state_is_the_same(self) -> None:
@@ -72,21 +69,21 @@ class TestMigrate(unittest.TestCase):
         kind = VectorKind("jina", "v3", 4)
         ids = [*memory.store.ids()]
         memory.forget(ids.pop(7))
-        memory.store.put_vectors(kind, {ids[0]: [1.0, 0.5, 0.25, 0.125],
+        memory.store.vectors.put(kind, {ids[0]: [1.0, 0.5, 0.25, 0.125],
                                         ids[1]: [[1.0, 0, 0, 0], [0, 1.0, 0, 0]]})
         memory.close()
         memory = self.memory()
-        before, asked = self.everything(memory), memory.store.search_words("合同 77", 9, accept=None)
+        before, asked = self.everything(memory), memory.store.search.words("合同 77", 9, accept=None)
         self.assertEqual(len(before[2]), 2)
         done = migrate.migrate(memory, "archive")
         self.assertEqual((done.memories, done.tombstones > 0, done.vectors), (119, True, 2))
         memory = self.memory()
         self.assertIsInstance(memory.store, ArchiveStore)
         self.assertEqual(self.everything(memory), before)
-        self.assertEqual(memory.store.search_words("合同 77", 9, accept=None), asked)
+        self.assertEqual(memory.store.search.words("合同 77", 9, accept=None), asked)
         self.assertFalse((memory.root / "index.json").exists())
         self.assertEqual([*(memory.root / "store").glob("*.md")], [])
-        self.assertEqual(memory.store.missing_vectors(kind), ids[2:])
+        self.assertEqual(memory.store.vectors.missing(kind), ids[2:])
         migrate.migrate(memory, "files")
         memory = self.memory()
         self.assertIsInstance(memory.store, FileStore)
@@ -325,12 +322,12 @@ class TestMigrate(unittest.TestCase):
         with self.assertRaisesRegex(UsageError, "--to archive"):
             migrate.migrate(memory, None)
         try:
-            memory.store.cipher = core.Cipher(b"x" * 43 + b"=")
+            memory.store.files.cipher = core.Cipher(b"x" * 43 + b"=")
         except core.MissingPackage:
             self.skipTest("cryptography")
         with self.assertRaisesRegex(ConfigError, "encrypt off"):
             migrate.migrate(memory, "archive")
-        memory.store.cipher = None
+        memory.store.files.cipher = None
 
     @unittest.skipUnless(importlib.util.find_spec("yaml"), "needs PyYAML")
     def test_a_buffer_named_too_early_or_too_long_stops_no_move(self) -> None:

@@ -93,7 +93,7 @@ class Scrub(Case):
         memory, key = self.filled(), a_secret()
         leak = f"password: {key}"
         for rows in ([leak, 5, None, [leak]], [{"redacted": 7, "content": leak}], {"a": leak}):
-            memory.store.write("backups/rejected_00000000.json", json.dumps(rows).encode())
+            memory.store.files.write("backups/rejected_00000000.json", json.dumps(rows).encode())
             scrub.scrub(memory)
             self.assertEqual(self.grep(key), [], rows)
 
@@ -134,9 +134,9 @@ class Forget(Case):
         backups.backup(memory)
         scrub.reindex(memory)
         entry = memory.get(memory_id).entry()
-        memory.store.write("backups/prune_20260101_000000.json", json.dumps(
+        memory.store.files.write("backups/prune_20260101_000000.json", json.dumps(
             {"archived_at": "x", "memories": [entry]}).encode())
-        memory.store.write("backups/rejected_00000000.json", json.dumps(
+        memory.store.files.write("backups/rejected_00000000.json", json.dumps(
             [{**entry, "importance": "x"}, 5]).encode())
         (self.root / "index.json.damaged-20260101_000000").write_bytes(
             (self.root / "index.json").read_bytes()[:-2])
@@ -360,7 +360,7 @@ class Forget(Case):
         with self.assertRaises(KeyboardInterrupt):
             memory.forget(memory_id)
         del memory.store.compact, memory.store._purge_deleted
-        memory.store.has_pending_purge = memory.store.journal.end = 0      # this process is dead
+        memory.store.state.has_pending_purge = memory.store.journal.end = 0      # this process is dead
         self.assertIn("index.json", self.grep(marker))
         fresh = self.open()
         forget.forget(fresh, id=memory_id, purge=True)
