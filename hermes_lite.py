@@ -198,10 +198,6 @@ class MissingPackage(HermesError, ImportError):
 # 2. Records
 # =============================================================================
 
-CATEGORIES = ("preference", "decision", "config", "project",
-              "event", "discussion", "idea", "general")
-
-
 def plain(value: object) -> object:
     """Return *value* in JSON's own types: records become dicts, tuples lists, NaN None."""
     if isinstance(value, Record):
@@ -9632,7 +9628,6 @@ class Extensions(list[Any]):
         finally:
             _ACTOR.reset(token)
 
-
     @property
     def entry_points(self) -> tuple[str, ...]:
         """The ways by which the present act came in: its surface, then each door behind it.
@@ -11108,10 +11103,13 @@ class HermesLite:
     """A memory: remember, recall, verify, prune, forget, digest. Safe for several threads.
 
     Use it as a context manager, or call `close()`: it hands the search indexes to the next
-    process (nothing acknowledged is ever lost without it). *systems* are Extensions.
+    process (nothing acknowledged is ever lost without it). *systems* are objects with methods of
+    `Extension`.
 
-    For systems: `clock()` returns the present time; `lock` is re-entrant and guards the store and
-    its indexes against the other threads of this process.
+    The work is done by its parts, which extensions use, too: `redactor`, `search`, `writer`,
+    `pruner`, `extractor` (facts of a digest), `embeddings`, `systems` (the extensions), `jobs`,
+    `calendar` and `notices`. `clock()` returns the present time; `lock` is re-entrant and guards
+    the store and its indexes against the other threads of this process.
     """
 
     def __init__(self, root: str | os.PathLike[str] | None = None, *,
@@ -11707,15 +11705,10 @@ def _batch_rows(stream: IO[bytes], most: int) -> Iterator[tuple[str, Any]]:
 
     Where the first one is a JSON object with a text, every line is one; else each is a text.
     """
-    is_json = None
-    for number in itertools.count(1):
-        line = stream.readline(most)
-        if not line:
-            return
+    is_json: bool | None = None
+    for number, line in enumerate(_lines_of(stream, most), 1):
         place = f"line {number}"
-        if len(line) == most and not line.endswith(b"\n"):
-            while (rest := stream.readline(most)) and not rest.endswith(b"\n"):
-                pass
+        if line is None:
             yield place, UsageError("longer than any memory may be")
             continue
         try:
@@ -11732,6 +11725,16 @@ def _batch_rows(stream: IO[bytes], most: int) -> Iterator[tuple[str, Any]]:
             yield place, UsageError("this is not a JSON object")
         else:
             yield place, fields if is_json else text
+
+
+def _lines_of(stream: IO[bytes], most: int) -> Iterator[bytes | None]:
+    """Yield each line of a file; None for one of *most* bytes or more, which is passed over."""
+    while line := stream.readline(most):
+        is_too_long = len(line) == most and not line.endswith(b"\n")
+        rest = line
+        while is_too_long and rest and not rest.endswith(b"\n"):
+            rest = stream.readline(most)
+        yield None if is_too_long else line
 
 
 def _json_object(text: str) -> dict[str, object] | None:

@@ -628,8 +628,10 @@ class Settings(Case):
     def test_the_defaults_are_those_of_the_specification(self):
         self.assertEqual(h.DEFAULTS["rooms"], {"prefs": 365, "decisions": 730, "configs": 365,
                                                "projects": 545, "events": 90})
-        self.assertEqual([h.DEFAULTS["category_mapping"][c] for c in h.CATEGORIES],
-                         ["prefs", "decisions", "configs", "projects"] + ["events"] * 4)
+        self.assertEqual(h.DEFAULTS["category_mapping"], {
+            "preference": "prefs", "decision": "decisions", "config": "configs",
+            "project": "projects", "event": "events", "discussion": "events", "idea": "events",
+            "general": "events"})
         for key, value in dict(
                 default_top_k=5, min_score=0.5, time_decay_days=90, weight_importance=0.4,
                 weight_frequency=0.5, weight_verified=0.15, boost_verified=1.15,
@@ -5068,7 +5070,7 @@ class Recalling(Case):
 
     def test_list_filters_and_is_newest_first(self):
         memory = self.open()
-        for day, (note, category) in enumerate(zip(NOTES, h.CATEGORIES)):
+        for day, (note, category) in enumerate(zip(NOTES, h.DEFAULTS["category_mapping"])):
             self.now = NOON + timedelta(days=day)
             memory.remember(note, category=category, verified=day % 2 == 0)
         self.assertEqual([m.content for m in memory.list()], list(NOTES[::-1]))
