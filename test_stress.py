@@ -1115,7 +1115,7 @@ class Redaction(unittest.TestCase):
         return False
 
     def seconds(self, unit: str, size: int) -> float:
-        """Return this thread's time for a text; the garbage of other tests is not collected in it."""
+        """Return this thread's time for a text, without a collection of others' garbage."""
         text = unit * (size // len(unit))
         gc.disable()
         try:
