@@ -1122,31 +1122,33 @@ def _has_digit(value: str, near: str = "") -> bool:
 
 
 def _is_random(value: str) -> bool:
-    """Whether letters and digits are freely mixed, or vowels few, as in no word or date."""
+    """Tell whether letters and digits are freely mixed, or vowels few, as in no word or date."""
     value = value[:_LOOKED_AT]
     runs = _compiled(r"[A-Za-z0-9]+").findall(value)
     longest = max(runs, key=len, default="")
     size = len(longest)
     numbers = _compiled(r"\d+").findall(longest)
     digits = sum(map(len, numbers))
-    if digits == size or (len(value) >= 20 and _is_hex(value)):
+    letters = size - digits
+    if letters == 0 or (len(value) >= 20 and _is_hex(value)):
         return len(value) >= 20
     if size >= 10 and digits > 1 and (digits * 6 >= size or len(numbers) > 1):
-        return True
+        return True                                   # a8Kd93jsLq
     if size >= 16:
         vowels = len(_compiled("[aeiouAEIOU]").findall(longest))
-        turns = len(_CHANGE_OF_CLASS.findall(longest))
-        if vowels <= 0.3 * (size - digits) or turns + digits >= 0.4 * size:
-            return len(set(longest)) > 5
+        changes = len(_CHANGE_OF_CLASS.findall(longest))
+        if vowels <= 0.3 * letters or changes + digits >= 0.4 * size:
+            return len(set(longest)) > 5              # xkQrTzWpLmNvBsDf, but no row of x
     mixed = [run for run in runs if len(run) > 3 and not run.isdigit() and not run.isalpha()]
-    return len(mixed) > 1 and len(value) >= 16
+    return len(mixed) > 1 and len(value) >= 16        # a8Kd-93js-Lq02
 
 
+# Between two characters: from small to capital letter, from letter to digit, and back.
 _CHANGE_OF_CLASS = _compiled(r"[a-z](?=[A-Z\d])|[A-Z](?=[a-z\d])|\d(?=[A-Za-z])")
 
 
 def _is_mixed(value: str) -> bool:
-    """Whether a value has letters with digits, or either with a symbol."""
+    """Tell whether a value has letters with digits, or either with a symbol."""
     value = value[:_LOOKED_AT]
     has_digit = _has_digit(value)
     has_letter = _compiled(r"[^\W\d_]").search(value) is not None
@@ -1163,7 +1165,7 @@ _SCRAMBLED = _verbose(r"""
 
 
 def _is_scrambled(value: str) -> bool:
-    """Whether letters alone have capitals or consonants as no word has them."""
+    """Tell whether letters alone have capitals or consonants as no word has them."""
     return 8 <= len(value) <= 64 and _SCRAMBLED.match(value) is not None
 
 
@@ -1221,7 +1223,7 @@ _STATES = frozenset("""
 
 
 def _is_harmless(value: str) -> bool:
-    """Whether a value names, describes or stands for a secret without being one."""
+    """Tell whether a value names, describes or stands for a secret without being one."""
     if len(value) > 256:
         return False
     low = value.lower()
@@ -1272,9 +1274,9 @@ def _is_varied(key: str, near: str) -> bool:
 
 
 def _is_sk_key(key: str, near: str) -> bool:
-    """Words joined by hyphens are no key (sk-learn-contrib), nor is a row of x."""
+    """Tell whether it is a key: words with hyphens (sk-learn-contrib) and rows of x are not."""
     tail = key[3:].strip("-_.")
-    is_words = "-" in tail and tail.islower() and not re.search(r"\d", tail)
+    is_words = "-" in tail and tail.islower() and not _compiled(r"\d").search(tail)
     return not is_words and tail.strip("xX") != ""
 
 
@@ -1283,7 +1285,7 @@ def _is_varied_and_random(key: str, near: str) -> bool:
 
 
 def _is_whole_jwt(key: str, near: str) -> bool:
-    """The pattern also takes the head alone, so that no text is read twice."""
+    """Tell whether it has a second part: the pattern also takes the head, to read no text twice."""
     return "." in key and _is_varied(key, near)
 
 
@@ -1323,12 +1325,16 @@ _SIGNING_IN = _verbose(r"""
 
 
 def _is_login(value: str, near: str) -> bool:
-    """After a user name and a slash or colon, where the text speaks of signing in."""
-    is_named = re.search(r"\b(?:admin|root|guest|test|sa|elastic|postgres)\s?[/:]"
-                         r"|[!#$%^&*@]\S{0,80}$", near)
-    return bool(is_named and not _is_harmless(value) and re.search("[A-Za-z]", value)
-                and not re.search(r"@[\w\-]{1,80}\.", near)
+    """Tell whether the name before is a usual one and the text speaks of signing in."""
+    is_named = _USUAL_USER_OR_SYMBOL.search(near)
+    has_letter = _compiled("[A-Za-z]").search(value)
+    is_address = _compiled(r"@[\w\-]{1,80}\.").search(near)
+    return bool(is_named and has_letter and not is_address and not _is_harmless(value)
                 and _SIGNING_IN.search(near))
+
+
+_USUAL_USER_OR_SYMBOL = _compiled(
+    r"\b(?:admin|root|guest|test|sa|elastic|postgres)\s?[/:]|[!#$%^&*@]\S{0,80}$")
 
 
 def _rule(name: str, where: str, pattern: str, *, hides: str | tuple[str, ...],
@@ -1565,7 +1571,7 @@ REDACTION_RULES = (
 # -- one text -----------------------------------------------------------------
 
 class _FoldedCharacters(dict):
-    """Full-width and other variants to plain ones; marks that end a Chinese clause stay."""
+    """A table of full-width and other variants; marks that end a Chinese clause stay."""
 
     def __missing__(self, code: int) -> str:
         plain = unicodedata.normalize("NFKC", chr(code))
@@ -1650,7 +1656,7 @@ def _nuls(span: _Span) -> str:
 
 
 def _is_closing(slashes: int, opening: int) -> bool:
-    """Whether a quote behind *slashes* backslashes closes one behind *opening*.
+    """Tell whether a quote behind *slashes* backslashes closes one behind *opening*.
 
     Each level of JSON inside JSON takes one backslash off the quote and halves the others.
     """
@@ -1842,7 +1848,7 @@ class _Label(NamedTuple):
 
     @property
     def hidden_as(self) -> str:
-        """The word in the mark that replaces the secret."""
+        """Return the word in the mark that replaces the secret."""
         if self.word in _SHORT_LABELS:
             return "password"
         return "api_key" if self.kind == "weak" else self.kind
@@ -1861,7 +1867,7 @@ _HEADS = frozenset("""
 
 
 def _is_whole_word(text: str, label: _Label) -> bool:
-    """Whether a label is no mere part of a word.
+    """Tell whether a label is no mere part of a word.
 
     Long ones may be glued (Datenbankpasswort, authtoken), short ones not (monkey, spin).
     """
@@ -1907,7 +1913,7 @@ def _find_labelled(document: _Document, labels: list[_Label]) -> Iterator[_Span]
 
 
 def _are_listed(text: str, label: _Label, following: _Label) -> bool:
-    """Whether one label follows another like words of a list, so that the first has no value."""
+    """Tell whether one label follows another as in a list, so that the first has no value."""
     gap = following.start - label.end
     if gap > 2:
         return False
@@ -1933,7 +1939,7 @@ _SESSION_ID = _verbose(r"""
 
 
 def _value_behind_label(document: _Document, label: _Label) -> _Span | None:
-    """labelled = label [tail] link value"""
+    """Return the value of a label: labelled = label [tail] link value."""
     text = document.folded
     if _goes_on_as_word(text, label):
         return None
@@ -1956,7 +1962,7 @@ _HUMP = _compiled(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def _goes_on_as_word(text: str, label: _Label) -> bool:
-    """Whether small letters are glued to a label, but for a plural's s: tokenizer."""
+    """Tell whether small letters are glued to a label, but for a plural's s: tokenizer."""
     after = text[label.end:label.end + 2]
     is_glued = (after[:1].islower() and after.isascii() and label.word[-1].isascii()
                 and text[label.end - 1].islower())
@@ -1965,7 +1971,7 @@ def _goes_on_as_word(text: str, label: _Label) -> bool:
 
 
 def _is_key(tail: str, label: _Label) -> bool:
-    """Whether the tail of a compound is the secret itself: token_a8Kd93..."""
+    """Tell whether the tail of a compound is the secret itself: token_a8Kd93..."""
     if len(tail) <= 15 or (label.kind == "weak" and tail[0] not in "_.-"):
         return False
     has_form = _compiled(r"\d|^[_.\-][A-Za-z0-9]{32}").search(tail)
@@ -2221,7 +2227,7 @@ class _Reader:
         return pattern.match(owner["who"]) is not None
 
     def _is_owner_name(self, span: _Span, owner: re.Match[str]) -> bool:
-        """Whether what was taken for a value is a name behind a preposition: for Anna."""
+        """Tell whether what was taken for a value is a name behind a preposition: for Anna."""
         is_within = owner["prep"] and span.end <= owner.end("who")
         return bool(is_within) and not _is_mixed(self.document.folded[span.start:span.end])
 
@@ -2385,7 +2391,7 @@ class _Reader:
         return not is_cell and self._is_secret_word(value.text, link, kind, after)
 
     def _is_secret_word(self, value: str, link: _Link, kind: str, after: str) -> bool:
-        """Whether a mere word is the secret: because the text says so, or as it ends a clause."""
+        """Tell whether a mere word is the secret: the text says so, or it ends a clause."""
         if self.tail == "s" and value.isdigit():           # tokens: 500
             return False
         if self.label.is_japanese and not _JAPANESE_CLAUSE_ENDS.match(after):
@@ -2406,7 +2412,7 @@ def _has_word(text: str) -> bool:
 
 
 def _closes_outer_bracket(text: str, at: int, end: int) -> bool:
-    """Whether the bracket before *end* closes one that was opened before *at*."""
+    """Tell whether the bracket before *end* closes one that was opened before *at*."""
     if not at < end <= at + 2000:
         return False
     last = text[end - 1]
@@ -2420,7 +2426,7 @@ def _closes_outer_bracket(text: str, at: int, end: int) -> bool:
 # -- what is a secret ---------------------------------------------------------
 
 def _looks_secret(text: str, kind: str, link: str, *, is_quoted: bool) -> bool:
-    """Whether a value looks like a secret, by the kind of its label and of the link to it."""
+    """Tell whether a value looks like a secret, by the kind of its label and of the link to it."""
     if kind == "weak" or (link == "qualified" and kind not in _CHOSEN):
         is_mail_code = kind != "weak" and _compiled("[a-z]{16}").fullmatch(text)
         return (len(text) >= 12 and _is_random(text)) or bool(is_mail_code)
@@ -2444,7 +2450,7 @@ def _is_secret_number(digits: int, kind: str, link: str) -> bool:
 
 
 def _is_secret_mixture(text: str, kind: str, link: str) -> bool:
-    """Whether letters with digits or symbols are long enough for a secret."""
+    """Tell whether letters with digits or symbols are long enough for a secret."""
     size = len(text)
     if kind == "code" and link != "assignment":
         return _compiled(r"[A-Z0-9#*\-]{4,16}").fullmatch(text) is not None
@@ -2463,7 +2469,7 @@ _WORDS_OF_A_FORM = _verbose(r"""
 
 
 def _is_secret_quotation(text: str, kind: str, link: str) -> bool:
-    """Whether words in quotes are a secret."""
+    """Tell whether words in quotes are a secret."""
     if link == "adjacent" and kind in _CHOSEN and " " in text:
         words = text[:_LOOKED_AT].split(" ")
         return any(len(word) > 7 and word.isalnum() and _is_mixed(word) for word in words)
@@ -2478,7 +2484,7 @@ def _is_secret_quotation(text: str, kind: str, link: str) -> bool:
 
 
 def _is_declared(value: str, kind: str, link: _Link, ends_clause: bool) -> bool:
-    """Whether the text says "this is the secret": by a colon, an equals sign, 是, 为 or は.
+    """Tell whether the text says "this is the secret": by a colon, an equals sign, 是, 为 or は.
 
     Then anything is one but a state (空, expired), a word that starts a sentence about passwords
     (must, see), a type or another stand-in, and a short count behind "token:".
@@ -2503,7 +2509,7 @@ _EQUATES = _compiled("[\u4e00-\u9fffは]")
 
 def _is_secret_last_word(value: str, kind: str, link: str, *, is_cjk: bool = False,
                          is_equated: bool = False, is_german: bool = False) -> bool:
-    """Whether a word that closes its clause is a secret: unless it describes one (expired)."""
+    """Tell whether a word that closes its clause is a secret: not if it describes one."""
     if kind in ("weak", "code") or len(value) < 3 or " " in value:
         return False
     if _is_mixed(value) and link != "assignment":
@@ -2634,7 +2640,7 @@ _PAGES = frozenset("""
 
 
 def _find_accounts(document: _Document) -> Iterator[_Span]:
-    """account = user name value: login bob / X, user bob pass X"""
+    """Find account = user name value: login bob / X, user bob pass X."""
     for found in _ACCOUNT.finditer(document.lower):
         start, end = found.span("value")
         value = document.folded[start:end]
@@ -2744,18 +2750,18 @@ def _find_strays(document: _Document, labels: list[_Label]) -> Iterator[_Span]:
 
 
 def _is_hash(value: str) -> bool:
-    """Whether a value has the form of a commit or a UUID."""
+    """Tell whether a value has the form of a commit or a UUID."""
     return len(value) <= 64 and (len(value) in (40, 64) or "-" in value) and _is_hex(value)
 
 
 def _is_public_block(text: str, at: int) -> bool:
-    """Whether *at* lies in a certificate or public key, which is one long random string."""
+    """Tell whether *at* lies in a certificate or public key, which is one long random string."""
     block = max(0, at - 4096)
     return text.rfind("-----begin", block, at) > text.rfind("-----end", block, at)
 
 
 def _is_alone(value: str, before: str, after: str) -> bool:
-    """Whether a value without a label is a key: a long mix of letters and digits, or the only
+    """Tell whether a value without a label is a key: a long mix of letters and digits, or the only
     thing on its line; no text in base64."""
     if len(value) > 120 or _is_hex(value) or value.count("/") + value.count(".") > 2:
         return False
@@ -3606,7 +3612,7 @@ def _first_sentences(text: str) -> tuple[str, ...]:
 
 _NAME = r"([A-Za-z0-9_\-.]+)"
 _THING = r"(?:(?:the|an?|any|our)\s+)?(\w[\w.+#-]*(?:[ ]\w[\w.+#-]*){0,2})"
-_NOUN_DE = r"(?:(?:den|die|das|der|ein\w*|unser\w*)\s+)?(?<![\w.+#-])(\w[\w.+#-]*)"
+_ONE_WORD = r"(?:(?:den|die|das|der|ein\w*|unser\w*)\s+)?(?<![\w.+#-])(\w[\w.+#-]*)"
 _GIVEN_UP = (
     # zh
     r"«放弃|不再|不用|不使用|不采用|不选用|不选择|弃用|停用|禁用|反对|拒绝|移除|取消|停止|淘汰|别用|不要|而不是»"
@@ -3617,14 +3623,14 @@ _GIVEN_UP = (
     r"«use[sd]?|using|adopt\w*|choos\w+|rely(?:ing)? on»\s+" + _THING,
     r"\b«drop(?:s|ped|ping)?|avoid(?:s|ed|ing)?|abandon\w*|reject\w*|deprecat\w+"
     r"|get(?:ting)? rid of|instead of|rather than»\s+" + _THING,
-    r"\b«migrat|switch|mov»\w* (?:away )?(?:off|from)(?: of)?\s+" + _NOUN_DE,
-    _NOUN_DE + r"\s+(?:is|was|has been)\s+«no longer used|dropped|deprecated|abandoned|retired»",
+    r"\b«migrat|switch|mov»\w* (?:away )?(?:off|from)(?: of)?\s+" + _ONE_WORD,
+    _ONE_WORD + r"\s+(?:is|was|has been)\s+«no longer used|dropped|deprecated|abandoned|retired»",
     # de
-    r"\b«verwend|nutz|benutz|setz»\w*\s+(?:auf\s+)?" + _NOUN_DE + r"\s+(?:\w+\s+)?nicht\b",
-    r"\b«verwend|nutz|benutz»\w*\s+(?:nicht(?: mehr)?|kein\w*|nie\w*)\s+" + _NOUN_DE,
-    r"\b«verzicht\w*|nicht mehr» auf\s+" + _NOUN_DE,
-    r"\b«statt|anstelle von»\s+" + _NOUN_DE,
-    _NOUN_DE + r"\s+(?:wurde|wird|ist)\s+(?:\w+\s+)?«abgelöst|abgeschafft|entfernt|ersetzt»")
+    r"\b«verwend|nutz|benutz|setz»\w*\s+(?:auf\s+)?" + _ONE_WORD + r"\s+(?:\w+\s+)?nicht\b",
+    r"\b«verwend|nutz|benutz»\w*\s+(?:nicht(?: mehr)?|kein\w*|nie\w*)\s+" + _ONE_WORD,
+    r"\b«verzicht\w*|nicht mehr» auf\s+" + _ONE_WORD,
+    r"\b«statt|anstelle von»\s+" + _ONE_WORD,
+    _ONE_WORD + r"\s+(?:wurde|wird|ist)\s+(?:\w+\s+)?«abgelöst|abgeschafft|entfernt|ersetzt»")
 _TAKEN_UP = (
     # zh
     r"«决定|选择|采用|使用|选用|切换到|迁移到|换到|换成|用»\s*(?:使用|采用|用)?\s*(?:了|的)?\s*" + _NAME,
@@ -3633,9 +3639,9 @@ _TAKEN_UP = (
     r"|go(?:es|ing)? with|relies on|rely on|switch\w* to|migrat\w* to|mov\w* to|chang\w* to»"
     r"|(?<=«" "\0" r"») to)\s+" + _THING,
     # de
-    r"\b«verwend|nutz|benutz»\w*\s+(?:jetzt |nun )?" + _NOUN_DE,
+    r"\b«verwend|nutz|benutz»\w*\s+(?:jetzt |nun )?" + _ONE_WORD,
     r"\b(?:«setz»\w*(?: jetzt| nun)? auf|«wechsel\w*|umgestiegen|migrier\w*» (?:zu|auf))\s+"
-    + _NOUN_DE)
+    + _ONE_WORD)
 # Words that end a name, and that are no subject. What may stand before a name ends none.
 _BEFORE_A_NAME = frozenset("your my his her its their all each both some such other most".split())
 _NAME_ENDS = STOP_WORDS - _BEFORE_A_NAME | frozenset(
