@@ -1285,7 +1285,7 @@ def _is_varied_and_random(key: str, near: str) -> bool:
 
 
 def _is_whole_jwt(key: str, near: str) -> bool:
-    """Tell whether it has a second part: the pattern also takes the head, to read no text twice."""
+    """Tell whether it has a second part; the head alone matches, so that none is read twice."""
     return "." in key and _is_varied(key, near)
 
 
