@@ -331,7 +331,9 @@ class Anchors:
                  patterns: Mapping[str, str] | None = None) -> None:
         if merge not in ("restated", "always"):
             raise ConfigError(f"systems.anchors.merge is {merge!r}; use restated or always")
-        self.memory, self.merge, self.patterns = memory, merge, _checked(patterns or {})
+        self.memory = memory
+        self.merge = merge
+        self.patterns = _checked(patterns or {})
         self._last: tuple[str, _Asked] | None = None
         self._seen: dict[str, list[str]] = {}      # text -> what a search of this write found
 
@@ -482,7 +484,9 @@ class Anchors:
         asked = self._asked(query)
         if not asked.values and not asked.types:
             return list(hits)
-        first, rest, longer = [], [], []
+        first = []
+        rest = []
+        longer = []
         for hit in hits:
             why = self._answers(asked, hit.memory)
             if why:

@@ -56,7 +56,9 @@ from hermes_lite import (ConfigError, Event, FileLock, HermesLite, NotFound, Ope
 __all__ = ["Audit", "OPERATIONS", "Verdict", "listed", "system", "verify"]
 
 _READS = ("recall", "vsearch", "list", "show", "graph", "context", "anchors", "report", "score")
-_IDS, _TAIL, _TIMEOUT = 500, 1 << 16, 5.0
+_IDS = 500
+_TAIL = 1 << 16
+_TIMEOUT = 5.0
 _START = str(uuid.UUID(int=0))
 Line = dict[str, object]
 
@@ -80,7 +82,9 @@ class Audit:
 
     def __init__(self, memory: HermesLite, *, max_bytes: int = 5_000_000, head: str | None = None,
                  reads: bool = True) -> None:
-        self.memory, self.max_bytes, self.reads = memory, max_bytes, reads
+        self.memory = memory
+        self.max_bytes = max_bytes
+        self.reads = reads
         self.folder = memory.root / "logs"
         self.path = self.folder / "audit.log"
         self.head_path = Path(head).expanduser() if head else memory.root / ".audit_head"
@@ -256,7 +260,10 @@ def _verified(audit: Audit, expected: tuple[int, str] | None) -> Verdict:
     if head and head["seal"] != _mark(key):
         return Verdict(0, len(audit.files()), "", (
             "the key in .personal_key is not the one that sealed this log; put that one back",))
-    count, mac, lines, known = 0, _START, 0, expected in (None, (0, _START))
+    count = 0
+    mac = _START
+    lines = 0
+    known = expected in (None, (0, _START))
     for place, row in audit.rows():
         line = _line(row)
         if line is None:

@@ -42,8 +42,8 @@ import hermes_lite as core
 from hermes_lite import (DamagedData, HermesError, Memory, MissingPackage, NotFound, RemoteError,
                          StorageError, UsageError)
 
-__all__ = ["COLD_FILE", "ColdFiles", "Fault", "INDEX", "hashes_of", "moved_at", "open_place", "pack",
-           "stamp_of", "unpack", "word_hashes"]
+__all__ = ["COLD_FILE", "ColdFiles", "Fault", "INDEX", "hashes_of", "moved_at", "open_place",
+           "pack", "stamp_of", "unpack", "word_hashes"]
 
 INDEX = "cold_index.json"
 COLD_FILE = re.compile(r"cold_\d{8}_\d{6}(-\d+)?\.jsonl\.gz")
@@ -217,7 +217,10 @@ class ColdFiles:
         """Take over what the disk has; `damaged` says it where that cannot be read."""
         path = self.root / INDEX
         self._seen = core.file_version(path)
-        self.place, self.files, self.memories, self.pending = _FOLDER, {}, {}, {}
+        self.place = _FOLDER
+        self.files = {}
+        self.memories = {}
+        self.pending = {}
         self.damaged = ""
         try:
             data = path.read_bytes()
@@ -234,7 +237,9 @@ class ColdFiles:
         saved = {"pending": {}, **saved} if isinstance(saved, dict) else saved
         if not core.fits(saved, _SHAPE) or saved["version"] not in (1, 2):
             raise ValueError("of another shape or version")
-        files, memories, pending = saved["files"], saved["memories"], saved["pending"]
+        files = saved["files"]
+        memories = saved["memories"]
+        pending = saved["pending"]
         if not all(COLD_FILE.fullmatch(name) for name in (*files, *pending)) or not all(
                 map(core.is_safe_id, memories)):
             raise ValueError("a name that is none of ours")
@@ -528,10 +533,11 @@ class ColdFiles:
         waiting = {name: place for name, place in self.pending.items()
                    if name in self._names_at(place)}
         if waiting:
-            found.append(Fault(f"{core.pluralize(len(waiting), 'file')} that a killed command left "
-                               "may hold what was taken out", "warn",
-                               f"delete {core.pluralize(len(waiting), 'cold file')} that nothing "
-                               "needs", self._finish))
+            files = core.pluralize(len(waiting), "file")
+            cold_files = core.pluralize(len(waiting), "cold file")
+            found.append(Fault(
+                f"{files} that a killed command left may hold what was taken out", "warn",
+                f"delete {cold_files} that nothing needs", self._finish))
         for place in self.local_places():
             strange = [name for name in self._names_at(place)
                        if name not in self.files and name not in waiting]
@@ -592,9 +598,9 @@ class ColdFiles:
         strange = sorted(each for each in lost if self.store.get(each) is None
                          and each not in forgotten)
         if strange:
-            problems.append(
-                f"{core.pluralize(len(strange), 'memory', 'memories')} of {name} are lost, such as "
-                f"{strange[0]}; look for an older copy of that file")
+            memories = core.pluralize(len(strange), "memory", "memories")
+            problems.append(f"{memories} of {name} are lost, such as {strange[0]}; look for an "
+                            "older copy of that file")
         return problems
 
 

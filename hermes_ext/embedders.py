@@ -102,8 +102,12 @@ class _OnDisk:
 class E5(_OnDisk):
     """multilingual-e5-small, 4 bits; 384 numbers, centred by language, of length 1."""
 
-    name, model, dimension = "e5", "multilingual-e5-small-q4/centred-1", 384
-    threshold, midpoint, spread = 0.3, 0.58, 0.08
+    name = "e5"
+    model = "multilingual-e5-small-q4/centred-1"
+    dimension = 384
+    threshold = 0.3
+    midpoint = 0.58
+    spread = 0.08
 
     def __init__(self, load: Callable[[], Any] | None = None) -> None:
         super().__init__(load or load_e5)
@@ -124,8 +128,12 @@ def load_e5() -> Any:
 class Use(_OnDisk):
     """Universal Sentence Encoder, multilingual, version 3; 512 numbers, of length 1."""
 
-    name, model, dimension = "use", "use-multilingual-3", 512
-    threshold, midpoint, spread = 0.3, 0.68, 0.14
+    name = "use"
+    model = "use-multilingual-3"
+    dimension = 512
+    threshold = 0.3
+    midpoint = 0.68
+    spread = 0.14
 
     def __init__(self, load: Callable[[], Any] | None = None) -> None:
         super().__init__(load or load_use)
@@ -148,7 +156,9 @@ class Both(_OnDisk):
 
     name, dimension = "e5+use", E5.dimension + Use.dimension
     model = f"{E5.model}+{Use.model}/{WEIGHT}"
-    threshold, midpoint, spread = 0.3, 0.56, 0.09
+    threshold = 0.3
+    midpoint = 0.56
+    spread = 0.09
 
     def __init__(self, e5: E5 | None = None, use: Use | None = None) -> None:
         super().__init__(lambda: (e5 or E5(), use or Use()))

@@ -1,4 +1,4 @@
-"""Text of a memory inside a prompt: one line that cannot leave its frame, and what is odd about it.
+"""Text of a memory inside a prompt: one line that cannot leave its frame, and its oddities.
 
 Shared by the systems that write blocks for a model; it is no system itself.
 
@@ -133,7 +133,8 @@ def flags(text: str) -> tuple[str, ...]:
 
     The words are stable: gives orders, plays a role, plays the frame, sends data, hides text.
     """
-    seen = _skeleton("".join("<" if c in _LESS else ">" if c in _MORE else c for c in text))
+    brackets = {**dict.fromkeys(_LESS, "<"), **dict.fromkeys(_MORE, ">")}
+    seen = _skeleton("".join(brackets.get(char, char) for char in text))
     checks = (("gives orders", _ORDERS.search(seen)), ("plays a role", _ROLES.search(seen)),
               ("plays the frame", _FRAMES.search(seen)), ("sends data", _SENDS.search(seen)),
               ("hides text", _HIDDEN.search(text)))

@@ -105,7 +105,8 @@ def export(memory: HermesLite, file: str | os.PathLike | None = None, *,
     Refused is a place inside the data root, and a folder with something in it; UsageError is a
     filter that was given blank.
     """
-    tags = None if tags is None else cut_tags(tags) if isinstance(tags, str) else [*tags]
+    if tags is not None:
+        tags = cut_tags(tags) if isinstance(tags, str) else [*tags]
     check_selectors(room=room, category=category, since=since, tags=tags, agent=agent)
     file = "-" if file is None else os.fspath(file)
     _check(memory, file, format)

@@ -14,9 +14,10 @@ dropped     what is not near the question: cosine distance above 0.7 (`max_dista
             vectors know spelling only, so with them a hit also stays for its words: those that
             score a quarter of the best hit's (in 2 x 2 conversations of LoCoMo and MemoryBank
             that drops 22 and 78 % of what does not answer, and 0.5 and 0 % of what does). What
-            tags, dates or a system's own retriever found stays too. A backend with a stricter threshold
-            of its own finds no vector between the two; such a hit goes as well, and one that has
-            at most half of the words of what lies in cold storage (which the result says).
+            tags, dates or a system's own retriever found stays too. A backend with a stricter
+            threshold of its own finds no vector between the two; such a hit is dropped as well,
+            and one that has at most half of the words of a memory in cold storage (which the
+            result says).
 compressed  notes of one origin and category that say the same but for plain numbers, dates and
             times, three or more: the first and the last stay, with "… 3 in between". Names and
             identifiers (web-1, CT2024-0876, 10.0.0.1) are no plain numbers: they stay apart.
@@ -53,7 +54,9 @@ from hermes_lite import (AGENT_PARAM, ROOM_PARAM, TAGS_PARAM, Draft, HermesLite,
 
 __all__ = ["Context", "OPERATIONS", "build_context", "system"]
 
-BUDGET, MAX_DISTANCE, TOP_K = 2000, 0.7, 20
+BUDGET = 2000
+MAX_DISTANCE = 0.7
+TOP_K = 20
 _SHARE = 0.25                                      # of the best word score, to stay by words
 _LEAST = 40                                        # characters of a text that is cut
 
@@ -137,18 +140,22 @@ def _relevant(memory: HermesLite, hits: Hits, max_distance: float
               ) -> tuple[list[Hit], list[tuple[str, str]]]:
     """Part the hits into those near the question and, with the reason, the others."""
     is_lexical = memory.vectorizer.name == "local" or any(
-        said.startswith("vectors:") for said in hits.degraded)
+        reason.startswith("vectors:") for reason in hits.degraded)
     enough = _SHARE * max((hit.kw_score for hit in hits), default=0.0)
-    kept, far = [], []
+    kept = []
+    far = []
     for hit in hits:
-        others = set(hit.why.get("retrievers", ())) - {"keywords", "vectors"} or hit.why.get("exact")
-        by_words = is_lexical and 0 < hit.kw_score >= enough and not hit.why.get("cold")
-        if 1 - hit.vec_score <= max_distance or others or by_words:
+        is_cold = bool(hit.why.get("cold"))
+        is_near = 1 - hit.vec_score <= max_distance
+        has_words = is_lexical and 0 < hit.kw_score >= enough and not is_cold
+        other_retrievers = set(hit.why.get("retrievers", ())) - {"keywords", "vectors"}
+        if is_near or has_words or other_retrievers or hit.why.get("exact"):
             kept.append(hit)
+        elif is_cold:
+            far.append((hit.id, "cold storage holds a better match"))
         else:
-            how = f"{1 - hit.vec_score:.2f}" if hit.vec_score else "not near"
-            far.append((hit.id, "cold storage holds a better match" if hit.why.get("cold") else
-                        f"distance {how}, above {max_distance:g}"))
+            distance = f"{1 - hit.vec_score:.2f}" if hit.vec_score else "not near"
+            far.append((hit.id, f"distance {distance}, above {max_distance:g}"))
     return kept, far
 
 

@@ -53,7 +53,10 @@ from hermes_lite import (ConfigError, Draft, HermesLite, Hit, Memory, Operation,
 
 __all__ = ["OPERATIONS", "Salience", "born", "current", "system"]
 
-_RATE, _STEP, _SLOWEST, _FASTEST = 0.023, 0.5, 1e-4, 1.0
+_RATE = 0.023
+_STEP = 0.5
+_SLOWEST = 1e-4
+_FASTEST = 1.0
 
 _WISHES = (
     (5, r"(?:请|帮我|给我)?(?:记住|牢记)|别忘|不要忘记|\bremember (?:this|that)\b"
@@ -92,9 +95,17 @@ def current(score: float, hours: float, rate: float) -> float:
 def born(text: str, position: str | None = None) -> float:
     """Return the score at birth: wish + kind + position, 1 to 11."""
     wish = next((score for score, words in _WISHES if _rx(words).search(text)), 0)
-    kind = 4 if _rx(_HARD).search(text) else 2 if _rx(_WHO).search(text) or any(
-        kind == "name" for _, kind in extract_entities(text[:1].lower() + text[1:])) else 1
-    return float(wish + kind + {"first": 2, "last": 1}.get(position or "", 0))
+    bonus = {"first": 2, "last": 1}.get(position or "", 0)
+    return float(wish + _score_of_kind(text) + bonus)
+
+
+def _score_of_kind(text: str) -> int:
+    """Return 4 for a text with hard facts, 2 for one about somebody, 1 for any other."""
+    if _rx(_HARD).search(text):
+        return 4
+    uncapitalized = text[:1].lower() + text[1:]
+    has_name = any(kind == "name" for _, kind in extract_entities(uncapitalized))
+    return 2 if has_name or _rx(_WHO).search(text) else 1
 
 
 class Salience:
@@ -106,7 +117,9 @@ class Salience:
             if type(value) not in (int, float) or not 0 <= value <= most:
                 raise ConfigError(f"systems.salience.{name} is {value!r}; give a number from 0 "
                                   f"to {most:g}")
-        self.memory, self.given, self.weight = memory, float(rate), float(weight)
+        self.memory = memory
+        self.given = float(rate)
+        self.weight = float(weight)
 
     # -- arithmetic ---------------------------------------------------------
 

@@ -33,7 +33,9 @@ from hermes_lite import (HermesError, HermesLite, Operation, Record, UsageError,
 
 __all__ = ["OPERATIONS", "Session", "complete", "execute", "shell"]
 
-_PROMPT, _KEPT, _MOST = "hermes> ", 500, 200
+_PROMPT = "hermes> "
+_KEPT = 500
+_MOST = 200
 _OWN = ("exit", "quit", "help")
 _TEXTS = ("remember", "digest")                    # their words are no history
 

@@ -333,7 +333,9 @@ class _Look:
 
     def _overlaid(self, old: Memory, entry: Mapping[str, object]) -> tuple[Memory, str]:
         """Return the record with what the file says, and a sentence on what it may not say."""
-        config, row, odd = self.memory.config, old.entry(), []
+        config = self.memory.config
+        row = old.entry()
+        odd = []
         new = {name: value for name, value in entry.items() if name not in _OWN}
         for name, known in (("category", config["category_mapping"]), ("room", config.rooms)):
             if new.get(name, row[name]) not in (*known, row[name]):
@@ -447,7 +449,9 @@ def _uncounted(data: bytes) -> bytes:
 def _scan(folder: Path) -> dict[str, int]:
     """Return a stamp for each .md file of the folder, negative for what is no plain file."""
     found: dict[str, int] = {}
-    look, handle, place = os.stat, None, f"{folder}{os.sep}"
+    look = os.stat
+    handle = None
+    place = f"{folder}{os.sep}"
     try:
         names = os.listdir(folder)
         if look in os.supports_dir_fd:             # a third faster than with whole paths

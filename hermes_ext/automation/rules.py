@@ -113,11 +113,12 @@ class Firing(Record):
 
     @property
     def state(self) -> str:
-        """Return done, failed, interrupted, or forgotten: its memory was gone before it acted."""
+        """Return done, failed, interrupted, or forgotten when no memory was left to act on."""
         if not self.did:
             return "interrupted"
-        return "failed" if self.failures else (
-            "forgotten" if "forgotten" in self.did.values() else "done")
+        if self.failures:
+            return "failed"
+        return "forgotten" if "forgotten" in self.did.values() else "done"
 
     @property
     def failures(self) -> dict[str, str]:
@@ -570,8 +571,12 @@ def _run(memory: HermesLite, *, action: str, limit: int, dry_run: bool) -> Overv
     active = next((each for each in memory.systems if isinstance(each, Rules)), None)
     if active is None:
         raise ConfigError("no rule is active; write some under `systems: rules:` in config.yaml")
-    found = active.check(dry_run=dry_run) if action == "check" else (
-        active.retry() if action == "retry" else active.log.firings()[-limit:])
+    if action == "check":
+        found = active.check(dry_run=dry_run)
+    elif action == "retry":
+        found = active.retry()
+    else:
+        found = active.log.firings()[-limit:]
     return Overview(tuple(active.rules), tuple(found), action, dry_run)
 
 

@@ -1,4 +1,4 @@
-"""The folder of sync: which files are in it, how a line is framed and sealed, what is new there.
+"""The folder of sync: list its files, frame and seal lines, read new changes.
 
 A line is `crc32 content\n`; content is JSON, or a token of the key that HERMES_SYNC_KEY makes.
 An Inbox reads every file on from where the last run ended. What is damaged, too early or sealed
@@ -20,17 +20,17 @@ from pathlib import Path
 from hermes_ext.sync.merge import DEVICE, Item, from_line, is_count, merge
 from hermes_lite import Cipher, ConfigError, HermesLite, from_json, to_json
 
-__all__ = ["Inbox", "folder_cipher", "framed", "listed", "look_of"]
+__all__ = ["Inbox", "folder_cipher", "framed", "listed", "state_hash"]
 
 _FAULTS = 50
 
 
 @dataclass(slots=True)
 class _File:
-    """One file of the folder: who tells, how far, and what is new in it.
+    """One file of the folder: its device, the number of its last change, and new changes.
 
-    `at` is where to read on next time; `waits` says that something before its end is damaged
-    or came too early, so that it is read from there again.
+    The next run reads on at byte `at`; `waits`: a line before the end is damaged or came too
+    early, so that the file is read from there again.
     """
     name: str
     stamp: list[int]
@@ -54,14 +54,14 @@ def listed(folder: Path) -> dict[str, list[int]]:
     found = {}
     for name in sorted(os.listdir(folder)):
         if re.fullmatch(r"hermes-lite\..+\.jsonl", name, re.IGNORECASE):
-            with contextlib.suppress(OSError):     # it has just gone
+            with contextlib.suppress(OSError):     # it was deleted meanwhile
                 status = os.lstat(folder / name)
                 if stat.S_ISREG(status.st_mode):
                     found[name] = [status.st_mtime_ns, status.st_size]
     return found
 
 
-def look_of(folder: Path, listed: Mapping[str, list[int]], revision: list) -> str:
+def state_hash(folder: Path, listed: Mapping[str, list[int]], revision: list) -> str:
     """Return a hash of all that a run looks at, "" where the store cannot tell its revision."""
     if not revision:
         return ""
@@ -115,10 +115,12 @@ class _Waits(Exception):
 
 
 class Inbox:
-    """What the folder says that is new here; files are read on from where the last run ended."""
+    """Reads new changes from the folder, from where the last run ended."""
 
     def __init__(self, memory: HermesLite, folder: Path, known: Mapping[str, dict]) -> None:
-        self.memory, self.folder, self.known = memory, folder, known
+        self.memory = memory
+        self.folder = folder
+        self.known = known
         self.cipher = folder_cipher(memory)
         self.mark = self.cipher.fingerprints[0].decode() if self.cipher else ""
         self.most = 8 * memory.config["storage"]["max_text_chars"] + 1_048_576
@@ -129,14 +131,14 @@ class Inbox:
         self.refused = self.waiting = 0
 
     def fault(self, name: str, why: str, *, waits: bool = False) -> None:
-        """Count and say what was not taken, now or at all; never with its text."""
+        """Count and report a line that is refused or waits; never with its text."""
         self.refused += not waits
         self.waiting += waits
         if len(self.faults) < _FAULTS:
             self.faults.append((self.memory.redact(name)[0], self.memory.redact(why)[0]))
 
     def hold(self, memory_id: str) -> None:
-        """Read what is said of a memory again next time: its text has not arrived yet."""
+        """Read the changes of a memory again next time: its text has not arrived yet."""
         self.waiting += memory_id in self.places
         for file, start in self.places.get(memory_id, ()):
             file.hold(start)
@@ -145,7 +147,7 @@ class Inbox:
         return any(file.waits for file in self.files)
 
     def row(self, line: bytes) -> dict:
-        """Return what a line says, {} where it cannot be read."""
+        """Return the content of a line, {} where it cannot be read."""
         content = line[9:]
         with contextlib.suppress(ValueError):
             if content[:1] != b"{" and self.cipher:
@@ -219,7 +221,7 @@ class Inbox:
         return None
 
     def _changes(self, file: _File, stream) -> None:
-        """Collect what a file says from its `at` on; a bad line costs itself."""
+        """Collect the changes of a file from byte `at` on; a bad line costs only itself."""
         held = []
         for start, end, content in _cut(stream, file.at, self.most):
             file.at = end

@@ -1,4 +1,4 @@
-"""The merge of sync: what is known of one memory, and how two that know of it become one.
+"""The merge of sync: the state of one memory, and how two states of it become one.
 
     item = merge(merge(mine, theirs), others)     # in any order, any number of times
 
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from hermes_lite import Memory, is_safe_id, plain, to_json
 
 __all__ = ["DEVICE", "FIELDS", "Clock", "Item", "Kept", "Version", "covers", "from_line",
-           "is_count", "joined", "merge", "newest", "text_mark", "to_line"]
+           "is_count", "joined", "merge", "newest", "text_hash", "to_line"]
 
 FIELDS = ("category", "room", "importance", "execution_verified", "source", "created_at",
           "redacted", "tags", "agent", "expires_at", "status", "supersedes")
@@ -30,7 +30,7 @@ Clock = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One text of a memory; `clock` says what its writer had seen, `mark` is its hash."""
+    """One text of a memory; `clock` holds the changes its writer had seen, `mark` is its hash."""
     clock: Clock
     mark: str
     text: str | None = None
@@ -38,9 +38,9 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """All that is known of one memory; two of them merge in any order, any number of times.
+    """State of one memory; two of them merge in any order, any number of times.
 
-    `versions`, best first, are those that no other has seen. `facts` is {field: (level,
+    `versions`, best first, are those that no other version's clock covers. `facts` is {field: (level,
     value)}, a level being the number of changes before it. `gone` counts the forgets, `same`
     holds the clocks of versions that another memory stands for, `void` those of versions whose
     text was forgotten under another id. `after` names the forgotten memories of the same text
@@ -56,7 +56,7 @@ class Item:
 
 
 class Kept:
-    """Stands for a value that the door of this device has changed: it is kept, and not sent."""
+    """Placeholder of a value that this device's rules have changed: it is kept, and not sent."""
 
 
 def merge(one: Item, two: Item) -> Item:
@@ -124,7 +124,7 @@ def _joined_fact(name: str, one: tuple[int, object], two: tuple[int, object]) ->
         to_json(value)))
 
 
-def text_mark(text: str) -> str:
+def text_hash(text: str) -> str:
     return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 
@@ -153,7 +153,7 @@ def from_line(row: object) -> tuple[str, Item]:
     if "text" in row:
         if not isinstance(row["text"], str) or not row.get("clock"):
             raise ValueError("the text is no text, or has no clock")
-        versions = Version(_clock(row["clock"]), text_mark(row["text"]), row["text"]),
+        versions = Version(_clock(row["clock"]), text_hash(row["text"]), row["text"]),
     same, void = (tuple(map(_clock, _list(row, name))) for name in ("same", "void"))
     after = tuple(each for each in _list(row, "after") if isinstance(each, str))
     count, when = (*_list(row, "count"), 0, "")[:2] if len(_list(row, "count")) != 1 else (0, 0)

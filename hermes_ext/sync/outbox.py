@@ -1,6 +1,6 @@
-"""The own file of a device in the folder of sync: is it as it was left, and what goes into it.
+"""The file of this device in the folder of sync: check it, append changes, write it anew.
 
-No other device writes it. What is new is appended; it is written anew when it tells a text that
+No other device writes it. Changes are appended; the file is written anew when it holds a text that
 was replaced or forgotten, when it is not whole, or when most of it is out of date.
 """
 from __future__ import annotations
@@ -11,19 +11,21 @@ import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from hermes_ext.sync.folder import Inbox, framed, look_of
+from hermes_ext.sync.folder import Inbox, framed, state_hash
 from hermes_ext.sync.merge import Item, to_line
-from hermes_ext.sync.state import Book, Row, new_device, record_mark
+from hermes_ext.sync.state import Book, Row, new_device, record_hash
 from hermes_lite import HermesLite, append_bytes, seal, to_json, write_atomic
 
 __all__ = ["Outbox"]
 
 
 class Outbox:
-    """Who this device is, and what it tells the others."""
+    """Writes the file of this device, and gives the device a new name where it needs one."""
 
     def __init__(self, memory: HermesLite, folder: Path, book: Book, inbox: Inbox) -> None:
-        self.memory, self.store, self.folder = memory, memory.store, folder
+        self.memory = memory
+        self.store = memory.store
+        self.folder = folder
         self.book, self.inbox = book, inbox
         self.renewed: str | None = None
 
@@ -31,8 +33,8 @@ class Outbox:
     def path(self) -> Path:
         return self.folder / f"hermes-lite.{self.book.device}.jsonl"
 
-    def know_oneself(self) -> None:
-        """Take a new name where the root was copied or put back; see if the own file is whole."""
+    def check_identity(self) -> None:
+        """Take a new name where the root was copied or put back; check that the file is whole."""
         state = self.book.state
         inode, moves = os.stat(self.memory.root).st_ino, state.get("moves", 0)
         is_moved = state["inode"] != inode and moves < 3          # some disks draw them anew
@@ -42,12 +44,12 @@ class Outbox:
             return
         if is_moved:
             state["moves"] = moves + 1
-            self._renew()
+            self._take_new_name()
         elif own and zlib.crc32(data := self._data()) == own["crc"] and len(data) == (
                 own["size"]):
             self.book.rewrite = self.book.rewrite or own["sealed"] != self.inbox.mark
-        elif own and self._is_anothers(own):
-            self._renew()
+        elif own and self._was_continued_by_another(own):
+            self._take_new_name()
         else:
             self.book.rewrite = True               # cut, lost, or never written after a kill
             if not self.path.exists():
@@ -59,8 +61,8 @@ class Outbox:
         except FileNotFoundError:
             return b""
 
-    def _is_anothers(self, own: Mapping[str, object]) -> bool:
-        """Tell whether somebody wrote on in this device's name."""
+    def _was_continued_by_another(self, own: Mapping[str, object]) -> bool:
+        """Tell whether another root has written lines under this device's name."""
         for line in self._data().splitlines():
             row = self.inbox.row(line)
             n = row.get("n")
@@ -70,21 +72,26 @@ class Outbox:
                 return True
         return False
 
-    def _renew(self) -> None:
-        self.renewed, self.book.device, self.book.n = self.book.device, new_device(), 0
+    def _take_new_name(self) -> None:
+        """Become another device, which sends everything that is known here."""
+        self.renewed = self.book.device
+        self.book.device = new_device()
+        self.book.n = 0
         self.book.state.update(own=None, files={}, device=self.book.device)
         self.book.carry_all()
 
     def send(self, revision: list) -> None:
-        """Save the state, then write the own file: after a kill between, it is written anew."""
-        book, state, listed = self.book, self.book.state, self.inbox.listed
+        """Save the state, then write the file; after a kill in between it is written anew."""
+        book = self.book
+        state = self.book.state
+        listed = self.inbox.listed
         state["files"] = {name: known for name, known in state["files"].items()
                           if name in listed} | {
             file.name: file.kept() for file in self.inbox.files}
         own = state["own"]
         if own and not book.lines and not book.rewrite:
             waits = "again" in state or self.inbox.waits()
-            look = "" if waits or book.changed else look_of(self.folder, listed, revision)
+            look = "" if waits or book.changed else state_hash(self.folder, listed, revision)
             if book.changed or look != state["look"] or waits:
                 self._save(look)
             return
@@ -106,7 +113,7 @@ class Outbox:
         append_bytes(self.path, data)
 
     def _write_anew(self) -> None:
-        """Write all that this device has to tell, and only that; then remove its stray copies."""
+        """Write everything that this device sends, and only that; then remove conflict copies."""
         book, gen = self.book, os.urandom(8).hex()
         head = framed(to_json({"hermes-lite-sync": 1, "device": book.device, "n": book.tick(),
                                "gen": gen, "sealed": bool(self.inbox.mark)}))
@@ -126,7 +133,7 @@ class Outbox:
         return framed(seal(to_json(row), self.inbox.cipher))
 
     def _all_lines(self) -> Iterator[dict[str, object]]:
-        """Yield the newest of every memory; of a pruned one, what the file says already."""
+        """Yield the newest change of every memory; of a pruned one, its line in the old file."""
         aged = {i for i, row in self.book.rows.items() if row[2] and row[5].get("aged")}
         told: dict[str, dict] = {}
         for line in self._data().splitlines() if aged else ():
@@ -142,7 +149,7 @@ class Outbox:
             elif not row.mark:
                 yield to_line(memory_id, Item(gone=row.gone, same=tuple(row.same),
                                               void=tuple(row.void)))
-            elif record and row.mark == record_mark(record):     # else the next run tells it
+            elif record and row.mark == record_hash(record):     # else the next run tells it
                 line = to_line(memory_id, row.item(record))
                 after = self.book.lines.get(memory_id, {}).get("after")
                 line = {**line, "after": after} if after else line

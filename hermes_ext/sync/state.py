@@ -1,4 +1,4 @@
-"""The state of sync: what a device remembers of every memory, and what it still has to tell.
+"""The state of sync: hashes and clocks of every memory, and the changes that are still to send.
 
 `.state_sync.json` holds one packed Row a memory: hashes and clocks, no text, so that the next run
 sees what a person or a system has changed meanwhile. A Book is that state during a run.
@@ -11,10 +11,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hermes_ext.sync.merge import FIELDS, Item, Kept, Version, text_mark
+from hermes_ext.sync.merge import FIELDS, Item, Kept, Version, text_hash
 from hermes_lite import Memory, parse_time, plain, to_json
 
-__all__ = ["Book", "Row", "built", "facts_of", "new_device", "record_mark", "short_mark"]
+__all__ = ["Book", "Row", "built", "facts_of", "new_device", "record_hash", "short_hash"]
 
 
 def facts_of(record: Memory) -> dict[str, object]:
@@ -40,14 +40,14 @@ def built(memory_id: str, text: str, facts: Mapping[str, object], count: tuple[i
                               "access_count": max(count[0], old.access_count if old else 0)})
 
 
-def record_mark(record: Memory) -> str:
+def record_hash(record: Memory) -> str:
     """Return a hash of all but the counting of accesses."""
     row = record.entry()
     del row["access_count"], row["last_accessed"]
     return hashlib.blake2b(to_json(row), digest_size=8).hexdigest()
 
 
-def short_mark(value: object) -> str:
+def short_hash(value: object) -> str:
     return hashlib.blake2b(to_json(value), digest_size=3).hexdigest()
 
 
@@ -57,9 +57,9 @@ def new_device() -> str:
 
 @dataclass(slots=True)
 class Row:
-    """What the state keeps of one memory; `mark` is "" where the store does not hold it.
+    """State of one memory; `mark` is a hash of its record, "" where the store has none.
 
-    `carry`: 0 this device's file does not tell it, 1 only its access count, 2 all of it.
+    `carry`: 0 this device's file does not hold it, 1 only its access count, 2 all of it.
     `marks` are the hashes of the fields as stored, `levels` those that are not 1, `kept` the
     fields that the door changed. `aged`: pruned here. `note`: keyed hash of a forgotten text.
     """
@@ -105,9 +105,9 @@ class Row:
         facts = facts_of(record)
         kept = [name for name, (_, value) in item.facts.items()
                 if value is Kept or facts.get(name) != value]
-        return cls(record_mark(record), record.access_count, carry,
+        return cls(record_hash(record), record.access_count, carry,
                    [[dict(each.clock), each.mark] for each in item.versions],
-                   text_mark(record.content), {name: short_mark(v) for name, v in facts.items()},
+                   text_hash(record.content), {name: short_hash(v) for name, v in facts.items()},
                    {name: level for name, (level, _) in item.facts.items() if level != 1},
                    sorted(kept), dict(item.gone), [*map(dict, item.same)],
                    [*map(dict, item.void)])
@@ -127,10 +127,11 @@ class Row:
 
 
 class Book:
-    """What a device knows, and what it has to tell, while a run is at work.
+    """State of a device during a run.
 
-    `lines` are the changes to send by id, `rewrite` says that the own file tells what it no
-    longer should, `changed` that a row did, `again` that all files are to be read from the start.
+    `lines` are the changes to send by id. `rewrite`: the file of this device holds outdated texts
+    and must be written anew; `changed`: a row has changed; `again`: all files of the folder are
+    read from the start.
     """
 
     def __init__(self, state: dict[str, object]) -> None:
@@ -146,13 +147,14 @@ class Book:
         return self.n
 
     def keep(self, memory_id: str, row: Row) -> None:
-        """Note what is known of a memory now."""
+        """Set the row of a memory."""
         packed = row.packed()
         if self.rows.get(memory_id) != packed:
-            self.rows[memory_id], self.changed = packed, True
+            self.rows[memory_id] = packed
+            self.changed = True
 
     def carry_all(self) -> None:
-        """Tell everything that is known here, whoever said it first."""
+        """Send everything that is known here, whichever device it comes from."""
         self.rewrite = self.again = True
         for row in self.rows.values():
             row[2] = 2 if row[0] or {"gone", "same", "void"} & row[5].keys() else row[2]

@@ -67,11 +67,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hermes_ext.sync.folder import Inbox, folder_cipher, listed, look_of
+from hermes_ext.sync.folder import Inbox, folder_cipher, listed, state_hash
 from hermes_ext.sync.merge import DEVICE
 from hermes_ext.sync.outbox import Outbox
 from hermes_ext.sync.state import Book, new_device
-from hermes_ext.sync.apply import Taker
+from hermes_ext.sync.apply import Applier
 from hermes_lite import (ConfigError, HermesLite, NotFound, Operation, Param, Record, Refused,
                          UsageError, check_selectors, pluralize, display_text, fits, from_json,
                          make_folder, take_over_edits)
@@ -119,31 +119,33 @@ class _Run:
         self.memory, self.folder = memory, folder
         self.inbox = Inbox(memory, folder, state["files"])
         self.book = Book(state)
-        self.taker = Taker(memory, self.book, self.inbox)
+        self.applier = Applier(memory, self.book, self.inbox)
         self.outbox = Outbox(memory, folder, self.book, self.inbox)
 
     def run(self, *, dry_run: bool = False) -> Synced:
         """Do the first page; a dry run does it under the lock and undoes it."""
-        memory, book, taker = self.memory, self.book, self.taker
-        self.outbox.know_oneself()
+        memory = self.memory
+        book = self.book
+        applier = self.applier
+        self.outbox.check_identity()
         memory.store.refresh()
         revision = getattr(memory.store, "revision", list)()
-        changed, lost = taker.local.changed()
+        changed, lost = applier.local.changed()
         incoming = self.inbox.read(self.outbox.path.name, {book.device: book.n},
                                    again=book.again or lost)
         ids = sorted({*changed, *incoming}, key=lambda i: (     # what goes, goes first
             memory.store.get(i) is not None and not (i in incoming and incoming[i].gone), i))
         if dry_run:
             with contextlib.suppress(_Undo), memory.batch():
-                taker.take(ids, incoming)
+                applier.apply(ids, incoming)
                 raise _Undo
             memory.store.refresh()
         else:
             for start in range(0, len(ids), _CHUNK):
                 with memory.batch():
-                    taker.take(ids[start:start + _CHUNK], incoming)
-            taker.fold()
-            taker.notify_systems()
+                    applier.apply(ids[start:start + _CHUNK], incoming)
+            applier.merge_duplicates()
+            applier.notify_systems()
             self.outbox.send(revision)
         return self._done(dry_run)
 
@@ -153,9 +155,9 @@ class _Run:
                     f"{self.book.device}. If no other root goes by the name {renewed}, run: sync "
                     f"--retire {renewed}",) if renewed else ()
         return Synced(str(self.folder), self.book.device, len(self.book.lines),
-                      **self.taker.counts, kept_both=len(self.taker.copies),
+                      **self.applier.counts, kept_both=len(self.applier.copies),
                       refused=inbox.refused, waiting=inbox.waiting,
-                      copies=tuple(self.taker.copies), faults=tuple(inbox.faults),
+                      copies=tuple(self.applier.copies), faults=tuple(inbox.faults),
                       renewed=renewed, dry_run=dry_run, warnings=warnings)
 
 
@@ -177,7 +179,7 @@ def sync(memory: HermesLite, folder: str | os.PathLike | None = None, *, plain: 
         if not dry_run and not plain and state and state["folder"] == str(path):
             memory.store.refresh()
             revision = getattr(memory.store, "revision", list)()
-            if state["look"] and state["look"] == look_of(path, listed(path), revision):
+            if state["look"] and state["look"] == state_hash(path, listed(path), revision):
                 return Synced(str(path), state["device"])
         state = _whole(memory, path, plain)
         if not path.is_dir():

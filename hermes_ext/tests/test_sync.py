@@ -20,7 +20,7 @@ sys.path.insert(0, str(HOUSE))
 from hermes_ext.sync import outbox                                                # noqa: E402
 from hermes_ext.sync.sync import _show, retire, status, sync                    # noqa: E402
 from hermes_ext.sync.merge import (Item, Version, from_line, joined, merge,  # noqa: E402
-                                   text_mark, to_line)
+                                   text_hash, to_line)
 from hermes_ext.tests.base import a_secret, ratio_of_pairs, run_command  # noqa: E402
 from hermes_lite import (Config, ConfigError, FileStore, HermesLite, Locked,     # noqa: E402
                          Memory, NotFound, Refused, is_ciphertext, to_json)
@@ -893,7 +893,7 @@ def items(seed: int, count: int = 12) -> list[Item]:
         kind = rng.random()
         if kind < 0.5 or not base.versions:
             text = words(rng.randrange(9))
-            item = Item((Version(seen, text_mark(text), text),))
+            item = Item((Version(seen, text_hash(text), text),))
         elif kind < 0.7:
             item = Item(gone={device: n[device]})
         elif kind < 0.8:
