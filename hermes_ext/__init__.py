@@ -42,7 +42,7 @@ CONTENTS: dict[str, tuple[str, dict[str, str]]] = {
     "anchors": ("anchors", {
         "anchors": "list typed values such as contract numbers, and who holds one"}),
     "salience": ("salience", {
-        "pin": "keep a memory for ever, and learn from it how fast the others fade",
+        "pin": "pin a memory (never pruned) and update the decay rate",
         "reinforce": "raise the score of a memory",
         "decay": "multiply the scores of all that have the tags",
         "score": "show the score of a memory and how it comes about"}),

@@ -362,12 +362,12 @@ class Anchors:
         found = set(extract(draft.content, self.patterns))
         if not found:
             return None
-        said = says(draft.content, self.patterns)
+        assertions = says(draft.content, self.patterns)
         values = _named_values(found)
         near = self._near(*values) if values else (       # a restatement has all of those words
             self._near(self._shared(draft.content), most=10 if self.merge == "restated" else 50))
         same = [old for old in near if is_same_agent(old.agent, draft.agent)
-                and self._is_same(found, said, old)]
+                and self._is_same(found, assertions, old)]
         return min(same, key=_age).id if same else None
 
     def _shared(self, text: str) -> str:
@@ -385,11 +385,13 @@ class Anchors:
             text = f"{text[:start]} {text[end:]}"
         return text if facts(text) else values
 
-    def _is_same(self, found: set[tuple[str, str]], said: tuple[str, ...], old: Memory) -> bool:
+    def _is_same(self, found: set[tuple[str, str]], assertions: tuple[str, ...],
+                 old: Memory) -> bool:
+        """Tell whether an old memory has the same anchors and asserts the same of them."""
         theirs = set(self.values(old))
         if self.merge == "always":
             return found <= theirs
-        return found == theirs and said == says(old.content, self.patterns)
+        return found == theirs and assertions == says(old.content, self.patterns)
 
     def _closed(self, text: str) -> Memory | None:
         """Return the one action item that *text* reports as done; an open one goes first."""

@@ -539,18 +539,18 @@ class ColdFiles:
                 f"{files} that a killed command left may hold what was taken out", "warn",
                 f"delete {cold_files} that nothing needs", self._finish))
         for place in self.local_places():
-            strange = [name for name in self._names_at(place)
+            unknown = [name for name in self._names_at(place)
                        if name not in self.files and name not in waiting]
-            if strange:
+            if unknown:
                 found.append(Fault(
-                    f"{core.pluralize(len(strange), 'file')} in {place} in no index, such as "
-                    f"{strange[0]}", "fail", f"take {core.pluralize(len(strange), 'cold file')} "
+                    f"{core.pluralize(len(unknown), 'file')} in {place} in no index, such as "
+                    f"{unknown[0]}", "fail", f"take {core.pluralize(len(unknown), 'cold file')} "
                     f"of {place} into the index", lambda place=place: self.adopt(place)[1]))
         forgotten = self.forgotten_ids()
         if forgotten:
-            said = core.pluralize(len(forgotten), "forgotten memory", "forgotten memories")
-            found.append(Fault(f"{said} still in cold files", "fail",
-                               f"take {said} out of cold files", lambda: self.drop(forgotten)))
+            count = core.pluralize(len(forgotten), "forgotten memory", "forgotten memories")
+            found.append(Fault(f"{count} still in cold files", "fail",
+                               f"take {count} out of cold files", lambda: self.drop(forgotten)))
         return found
 
     def _names_at(self, place: str) -> list[str]:
@@ -595,11 +595,11 @@ class ColdFiles:
         kept = [each for each in memories if each.id not in forgotten
                 and self.memories.get(each.id, [name])[0] == name]
         problems = self._replace([(name, place, moved_at(name), kept)])
-        strange = sorted(each for each in lost if self.store.get(each) is None
+        missing = sorted(each for each in lost if self.store.get(each) is None
                          and each not in forgotten)
-        if strange:
-            memories = core.pluralize(len(strange), "memory", "memories")
-            problems.append(f"{memories} of {name} are lost, such as {strange[0]}; look for an "
+        if missing:
+            memories = core.pluralize(len(missing), "memory", "memories")
+            problems.append(f"{memories} of {name} are lost, such as {missing[0]}; look for an "
                             "older copy of that file")
         return problems
 

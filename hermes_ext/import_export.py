@@ -4,7 +4,7 @@
     hermes_lite.py export notes.zip --format markdown
     hermes_lite.py import notes.jsonl --dry-run
 
-Formats, told by the suffix or `--format`; all four carry every field.
+Formats, chosen by the suffix or `--format`; all four carry every field.
     json       an array with one entry a line, laid out like index.json
     jsonl      one entry a line
     csv        a row a memory; tags as "a, b", meta and extra as JSON. A cell that a spreadsheet
@@ -340,10 +340,11 @@ def _csv_rows(memory: HermesLite, stream: IO[bytes], file: str) -> Iterator[Row]
     limit = csv.field_size_limit(sys.maxsize)
     try:
         first, above = text.readline(), 1          # lines above the rows
-        told = re.fullmatch(r"\"?sep=(.)\"?\s*", first, re.IGNORECASE)    # as Excel writes it
-        if told:
+        # Excel may write its separator into a line of its own.
+        separator_line = re.fullmatch(r"\"?sep=(.)\"?\s*", first, re.IGNORECASE)
+        if separator_line:
             first, above = text.readline(), 2
-        mark = told[1] if told else max(",;\t", key=first.count)
+        mark = separator_line[1] if separator_line else max(",;\t", key=first.count)
         heads = [cell.strip() for cell in next(csv.reader([first], delimiter=mark), [])]
         names = [head.lower() for head in heads]
         if not any(names) or re.search("[\ud800-\udfff]", first):

@@ -97,7 +97,7 @@ def build_context(memory: HermesLite, query: str | None = None, *, budget: int =
                     tags=filters.get("tags") or None)
     if type(budget) is not int or budget < 1:
         raise UsageError("the budget has to be a whole number from 1 up")
-    count, unit, said = _counter(unit, encoding)
+    count, unit, notes = _counter(unit, encoding)
     hits = memory.recall(query, **{"top_k": TOP_K, **filters})
     kept, far = _relevant(memory, hits, max_distance)
     units = _compressed([hit.memory for hit in kept])
@@ -107,10 +107,10 @@ def build_context(memory: HermesLite, query: str | None = None, *, budget: int =
     shown = [m for each in chosen for m in each.shown]
     odd = ((m.id, ", ".join(flags(m.content))) for m in shown)
     if units and not text:
-        said.append(f"no line has room in a budget of {budget} {unit}")
+        notes.append(f"no line has room in a budget of {budget} {unit}")
     return Context(text, tuple(m.id for m in shown), (*far, *inner, *left),
                    tuple(pair for pair in odd if pair[1]), count(text), budget, unit,
-                   (*hits.degraded, *said))
+                   (*hits.degraded, *notes))
 
 
 # -- what counts --------------------------------------------------------------

@@ -326,7 +326,7 @@ def _minute(when: object) -> str:
 
 _ID = Param("id", str, "the memory's id", positional=True, required=True)
 OPERATIONS = (
-    Operation("pin", "keep a memory for ever, and learn from it how fast the others fade",
+    Operation("pin", "pin a memory (never pruned) and update the decay rate",
               lambda memory, id, off: _of(memory).pin(id, off=off), (
         _ID, Param("off", bool, "take the pin back", False)), _show_pin, writes=True),
     Operation("reinforce", "raise the score of a memory",

@@ -12,7 +12,7 @@ __all__ = ["current_score", "stored_score"]
 
 
 def stored_score(memory: Memory) -> float:
-    """Return the score as it was last stored, whatever has faded since."""
+    """Return the score as it was last stored, without the decay since then."""
     kept = memory.meta.get("salience")
     score = kept.get("score") if isinstance(kept, Mapping) else None
     return float(score) if fits(score, float) else float(memory.importance)

@@ -14,7 +14,7 @@ redacted in every field, and the file is written again, redacted.
                the store's own. A key that the store does not know is kept. A comment is not.
                A value that cannot be right, such as an unknown room, keeps the old one.
     both       where the record changed too, the hand edit wins, and the record's own text is
-               kept as a memory of its own, which is said
+               kept as a memory of its own, with a notice
     added      any other NAME.md becomes a memory with `title: NAME`, and the file the mirror of
                its new id; a near-duplicate is merged into the memory that says so already
     renamed    goes back to its id's name and keeps the new one as `title`
@@ -347,7 +347,7 @@ class _Look:
         if new.get("room", old.room) == old.room and new.get("category", old.category) != (
                 old.category):
             new["room"] = config.room_of(new["category"])
-        if len(entry) > 1:                         # frontmatter: a key that is gone is meant
+        if len(entry) > 1:                         # frontmatter: a removed key is meant
             for name in ("tags", "expires_at", *old.extra):
                 row.pop(name, None)
         row.update(new, content=str(entry["content"]).strip())
@@ -447,7 +447,7 @@ def _uncounted(data: bytes) -> bytes:
 
 
 def _scan(folder: Path) -> dict[str, int]:
-    """Return a stamp for each .md file of the folder, negative for what is no plain file."""
+    """Return a stamp for each .md file of the folder, negative where it is no plain file."""
     found: dict[str, int] = {}
     look = os.stat
     handle = None
@@ -462,7 +462,7 @@ def _scan(folder: Path) -> dict[str, int]:
         if name[-3:] == ".md" and name[0] != ".":
             try:
                 status = look(place + name, dir_fd=handle, follow_symlinks=False)
-            except OSError:                        # it has just gone
+            except OSError:                        # it was deleted meanwhile
                 continue
             stamp = status.st_mtime_ns + status.st_size
             found[name] = stamp if stat.S_ISREG(status.st_mode) else -stamp

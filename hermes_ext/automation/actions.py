@@ -73,9 +73,9 @@ def run(memory: HermesLite, command: Sequence[str], data: bytes, *, timeout: flo
     finally:
         _end(child)
     if child.returncode:
-        said = memory.redact(errors[-2000:].decode("utf-8", "replace"))[0].strip()
-        if said:                                   # told to the caller, kept nowhere
-            memory.notices.append(f"{command[0]} says: {said[-200:]}")
+        output = memory.redact(errors[-2000:].decode("utf-8", "replace"))[0].strip()
+        if output:                                 # shown to the caller, stored nowhere
+            memory.notices.append(f"{command[0]} says: {output[-200:]}")
         raise Refused(f"{command[0]} ended with {child.returncode}", "failed")
 
 
@@ -274,19 +274,28 @@ def event(row: Memory, *, cause: str, now: datetime, dates: Iterable[str] = ()) 
 
 
 def _day(row: Memory, dates: Iterable[str], zone: tzinfo) -> datetime:
+    """Return the first readable date: of *dates*, the memory's end, its text, its creation."""
     found = import_system("anchors").extract(row.content)
     in_text = [value for kind, value in found if kind in ("deadline", "date")]
-    for word in (*dates, row.expires_at, *in_text, row.created_at):
-        if word and (day := re.fullmatch(r"--(\d\d-\d\d)", word)):     # the next one of them
-            made = row.created_at[:10]
-            year = int(made[:4]) if made[:4].isdecimal() else 1970
-            word = f"{year + (f'{year}-{day[1]}' < made)}-{day[1]}"
-        date = re.sub(r"[年月]", "-", str(word)).rstrip("日号")
-        stored = timezone.utc if word == row.created_at and not is_date(date) else zone
-        when = parse_time(date, zone=stored) if word else None
+    for word in filter(None, (*dates, row.expires_at, *in_text, row.created_at)):
+        date = re.sub(r"[年月]", "-", _with_year(str(word), row.created_at)).rstrip("日号")
+        is_moment_of_record = word == row.created_at and not is_date(date)
+        when = parse_time(date, zone=timezone.utc if is_moment_of_record else zone)
         if when:
             return when.astimezone(zone)
     return datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def _with_year(date: str, created_at: str) -> str:
+    """Return a date such as --08-17 with the year in which it comes next; any other unchanged."""
+    found = re.fullmatch(r"--(\d\d-\d\d)", date)
+    if not found:
+        return date
+    created = created_at[:10]
+    year = int(created[:4]) if created[:4].isdecimal() else 1970
+    if f"{year}-{found[1]}" < created:
+        year += 1
+    return f"{year}-{found[1]}"
 
 
 def _escaped(text: str) -> str:

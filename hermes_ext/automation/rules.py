@@ -123,7 +123,7 @@ class Firing(Record):
     @property
     def failures(self) -> dict[str, str]:
         """Return {action: what went wrong}; a memory that was forgotten needs no action."""
-        return {name: said for name, said in self.did.items() if said not in _FINE}
+        return {name: result for name, result in self.did.items() if result not in _FINE}
 
 
 # -- reading the rules --------------------------------------------------------
@@ -586,7 +586,7 @@ def _show(result: Overview) -> Iterator[str]:
             when = ", ".join(f"{name} {value}" for name, value in rule.when.items())
             yield excerpt(f"{rule.name}: when {when}: {', '.join(rule.actions)}")
     for each in result.firings:
-        failed = "; ".join(f"{name}: {said}" for name, said in each.failures.items())
+        failed = "; ".join(f"{name}: {reason}" for name, reason in each.failures.items())
         state = "would fire" if result.dry_run else each.state
         yield display_text(f"{each.at}  {each.rule}  {each.id}  {state}  {each.why}"
                            + (f"  ({failed})" if failed else ""))

@@ -40,11 +40,11 @@ class Version:
 class Item:
     """State of one memory; two of them merge in any order, any number of times.
 
-    `versions`, best first, are those that no other version's clock covers. `facts` is {field: (level,
-    value)}, a level being the number of changes before it. `gone` counts the forgets, `same`
-    holds the clocks of versions that another memory stands for, `void` those of versions whose
-    text was forgotten under another id. `after` names the forgotten memories of the same text
-    that its writer knew of.
+    `versions`, best first, are those that no other version's clock covers. `facts` is {field:
+    (level, value)}, a level being the number of changes before it. `gone` is the clock of the
+    times it was forgotten, `same` holds the clocks of versions that another memory replaces,
+    `void` those of versions whose text was forgotten under another id. `after` names the
+    forgotten memories of the same text that its writer knew of.
     """
     versions: tuple[Version, ...] = ()
     facts: Mapping[str, tuple[int, object]] = field(default_factory=dict)
