@@ -35,25 +35,38 @@ class Outbox:
 
     def check_identity(self) -> None:
         """Take a new name where the root was copied or put back; check that the file is whole."""
-        state = self.book.state
-        inode, moves = os.stat(self.memory.root).st_ino, state.get("moves", 0)
-        is_moved = state["inode"] != inode and moves < 3          # some disks draw them anew
-        state["inode"] = inode
-        own = state["own"]
-        if not self.book.rows and not own:
+        is_moved = self._is_moved()
+        own = self.book.state["own"]
+        if not self.book.rows and not own:         # the first run
             return
         if is_moved:
-            state["moves"] = moves + 1
+            self.book.state["moves"] = self.book.state.get("moves", 0) + 1
             self._take_new_name()
-        elif own and zlib.crc32(data := self._data()) == own["crc"] and len(data) == (
-                own["size"]):
-            self.book.rewrite = self.book.rewrite or own["sealed"] != self.inbox.mark
+        elif own and self._is_as_written(own):
+            if own["sealed"] != self.inbox.mark:   # another key, or none any more
+                self.book.rewrite = True
         elif own and self._was_continued_by_another(own):
             self._take_new_name()
-        else:
-            self.book.rewrite = True               # cut, lost, or never written after a kill
+        else:                                      # cut, lost, or never written after a kill
+            self.book.rewrite = True
             if not self.path.exists():
                 self.book.carry_all()
+
+    def _is_moved(self) -> bool:
+        """Tell whether the root is another folder than at the last run, and note which it is.
+
+        Some disks give a folder a new inode at each mount: after three moves none counts.
+        """
+        state = self.book.state
+        inode = os.stat(self.memory.root).st_ino
+        is_moved = state["inode"] != inode and state.get("moves", 0) < 3
+        state["inode"] = inode
+        return is_moved
+
+    def _is_as_written(self, own: Mapping[str, object]) -> bool:
+        """Tell whether the file on the disk is the one that this device wrote last."""
+        data = self._data()
+        return zlib.crc32(data) == own["crc"] and len(data) == own["size"]
 
     def _data(self) -> bytes:
         try:
@@ -65,10 +78,13 @@ class Outbox:
         """Tell whether another root has written lines under this device's name."""
         for line in self._data().splitlines():
             row = self.inbox.row(line)
-            n = row.get("n")
-            if type(n) is int and (n > own["n"] or n == own["n"] and (
-                    line[:8] != own["tail"].encode() if "id" in row else
-                    row.get("gen") != own["gen"])):
+            number = row.get("n")
+            if type(number) is not int or number < own["n"]:
+                continue
+            is_last_line = line[:8] == own["tail"].encode()
+            is_header = row.get("gen") == own["gen"]
+            is_ours = is_last_line if "id" in row else is_header
+            if number > own["n"] or not is_ours:
                 return True
         return False
 
@@ -134,26 +150,38 @@ class Outbox:
 
     def _all_lines(self) -> Iterator[dict[str, object]]:
         """Yield the newest change of every memory; of a pruned one, its line in the old file."""
-        aged = {i for i, row in self.book.rows.items() if row[2] and row[5].get("aged")}
-        told: dict[str, dict] = {}
-        for line in self._data().splitlines() if aged else ():
-            row = self.inbox.row(line)
-            if row.get("id") in aged and "text" in row:
-                told[row["id"]] = {**row, "n": 0}
-        for memory_id in sorted(i for i, row in self.book.rows.items() if row[2]):
+        pruned_lines = self._lines_of_pruned()
+        for memory_id in sorted(each for each, row in self.book.rows.items() if row[2]):
             row = Row.unpacked(self.book.rows[memory_id])
-            record = self.store.get(memory_id) if row.mark else None
-            record = record and self.memory.redactor.outgoing(record)
             if row.aged:
-                yield from [told[memory_id]] if memory_id in told else []
-            elif not row.mark:
+                if memory_id in pruned_lines:
+                    yield pruned_lines[memory_id]
+                continue
+            if not row.mark:                       # forgotten, or another has the same text
                 yield to_line(memory_id, Item(gone=row.gone, same=tuple(row.same),
                                               void=tuple(row.void)))
-            elif record and row.mark == record_hash(record):     # else the next run tells it
-                line = to_line(memory_id, row.item(record))
-                after = self.book.lines.get(memory_id, {}).get("after")
-                line = {**line, "after": after} if after else line
-                yield line if row.carry == 2 else {"id": memory_id, "count": line.get("count")}
+                continue
+            record = self.store.get(memory_id)
+            record = record and self.memory.redactor.outgoing(record)
+            if not record or row.mark != record_hash(record):
+                continue                           # it changed meanwhile: the next run sends it
+            line = to_line(memory_id, row.item(record))
+            after = self.book.lines.get(memory_id, {}).get("after")
+            if after:
+                line["after"] = after
+            yield line if row.carry == 2 else {"id": memory_id, "count": line.get("count")}
+
+    def _lines_of_pruned(self) -> dict[str, dict[str, object]]:
+        """Return the lines with a text that the file on the disk has of pruned memories, by id."""
+        pruned = {each for each, row in self.book.rows.items() if row[2] and row[5].get("aged")}
+        found: dict[str, dict[str, object]] = {}
+        if not pruned:
+            return found
+        for line in self._data().splitlines():
+            row = self.inbox.row(line)
+            if row.get("id") in pruned and "text" in row:
+                found[row["id"]] = {**row, "n": 0}
+        return found
 
     def _save(self, look: str) -> None:
         self.book.state.update(look=look, n=self.book.n, device=self.book.device)
