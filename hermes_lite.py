@@ -92,7 +92,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AGENT_PARAM", "AccessCounts", "BM25Index", "Backups", "Calendar", "Cipher",
     "CircuitBreaker", "Config", "ConfigError", "DEFAULTS", "DamagedData", "DenseVectors",
-    "Digest", "Draft", "Embeddings", "Event", "Extension", "Extensions", "Fact",
+    "Digest", "Draft", "Embeddings", "Event", "Expired", "Extension", "Extensions", "Fact",
     "FactExtractor", "FileLock", "FileSearch", "FileStore", "Forgotten", "GraphStore",
     "HermesError", "HermesLite", "Hit", "Hits", "IdFilter", "JinaVectorizer", "Jobs",
     "Journal", "LABELS", "LLMDigester", "LocalHashVectorizer", "Locked", "Memory", "Mirror",
@@ -817,7 +817,7 @@ def _read_env(path: Path, notices: list[str]) -> dict[str, str]:
     return found
 
 
-_SHIPPED_CRC = 0x366f3b4e         # of the shipped config.yaml, which says what DEFAULTS says
+_SHIPPED_CRC = 0x23f96f88         # of the shipped config.yaml, which says what DEFAULTS says
 
 
 def read_yaml(path: Path, notices: list[str]) -> dict[str, dict[str, object]]:
@@ -9306,7 +9306,8 @@ class Extension(Protocol):
     read    `retrieve(query)` returns ids, best first, as one more list for the fusion.
             `rerank(hits, query)` returns the hits it keeps, in its order; one whose `why` has
             "exact" stays in front. `describe(memory)` returns it as `show` shows it, with what
-            is computed when read. `hidden()` returns the ids that no search finds.
+            is computed when read. `hidden()` returns the ids that no search finds, and
+            `agent_name(agent)` the name under which an agent's memories are kept.
     other   `expired(memory, now)` returns why a memory should be deleted, or None, and
             `keeps(memory, now)` True where the limits of config.yaml do not hold for it.
             `operations()` returns Operations. `on_event(event)` gets every act, reads too, once
@@ -9599,6 +9600,12 @@ class Extensions(list[Any]):
     def having(self, method: str) -> list[Any]:
         """Return the extensions that have this method."""
         return [extension for extension in self if hasattr(extension, method)]
+
+    def agent_name(self, agent: str | None) -> str | None:
+        """Return the name under which the memories of an agent are kept; None is None."""
+        for extension in self.having("agent_name") if agent is not None else ():
+            agent = extension.agent_name(agent)
+        return agent
 
     def notify(self, method: str, *arguments: object) -> list[str]:
         """Call this method of every extension that has it; return each failure as a warning."""
@@ -10548,6 +10555,7 @@ class Search:
     def _filter(self, store: Store, room: str | None, tags: tuple[str, ...],
                 agent: str | None) -> IdFilter | None:
         """Return what tells whether an id may be found; None when every one may."""
+        agent = self._extensions.agent_name(agent)
         hidden = {memory_id for extension in self._extensions.having("hidden")
                   for memory_id in extension.hidden()}
         tagged = store.search.tagged(tags, MANY_TAGGED) if tags else []
@@ -10915,10 +10923,21 @@ class Pruner:
 
     def prune(self, room: str | None, *, all_of_them: bool) -> Pruned:
         """Archive, then delete what has expired."""
-        with self._session.writing() as store:
+        def checked_plan() -> Pruned:
             plan = self._plan(room)
             if not all_of_them:
                 self._check_share(plan, room)
+            return plan
+
+        return self.remove(checked_plan)
+
+    def remove(self, make_plan: Callable[[], Pruned]) -> Pruned:
+        """Archive, then delete what a plan takes; return it with the name of the archive.
+
+        The plan is made inside the transaction, so that nobody writes in between.
+        """
+        with self._session.writing() as store:
+            plan = make_plan()
             expired = [(row, memory) for row in plan.expired if (memory := store.get(row.id))]
             archive = self._archive([memory for _, memory in expired]) if expired else None
             for row, memory in expired:
@@ -11395,6 +11414,7 @@ class HermesLite:
                     and (start is None or (parse_time(memory.created_at) or start) >= start))
 
         with self.session.reading() as store:
+            agent = self.systems.agent_name(agent)
             tagged = filter(None, map(store.get, store.search.tagged(wanted))) if wanted else store
             rows = [memory for memory in tagged if passes(memory)]
         oldest = datetime.min.replace(tzinfo=timezone.utc)
@@ -12042,7 +12062,7 @@ def load_commands(wanted: str | None) -> dict[str, Operation]:
 
     The commands of the other systems are there with their help alone: no module is imported.
     """
-    known = {operation.name: operation for operation in OPERATIONS}
+    known = {operation.name: _with_options(operation) for operation in OPERATIONS}
     for name, (_, commands) in _registered("CONTENTS").items():
         if wanted in commands and wanted not in known:
             known.update((o.name, o) for o in import_system(name).OPERATIONS)
@@ -12058,6 +12078,26 @@ def operations_of(memory: HermesLite) -> dict[str, Operation]:
     for extension in memory.systems.having("operations"):
         found.update((operation.name, operation) for operation in extension.operations())
     return found
+
+
+def _with_options(operation: Operation) -> Operation:
+    """Add the options that a system brings for an operation of the core.
+
+    Where one is given, `run_with(memory, operation, arguments, options)` of the system's module
+    runs in place of the handler.
+    """
+    if operation.name not in _registered("OPTIONS"):
+        return operation
+    system, helps = _registered("OPTIONS")[operation.name]
+
+    def handler(memory: HermesLite, **arguments: Any) -> Any:
+        options = {name: arguments.pop(name) for name in helps}
+        if not any(value is not None for value in options.values()):
+            return operation.handler(memory, **arguments)
+        return import_system(system).run_with(memory, operation, arguments, options)
+
+    added = tuple(Param(name, str, text) for name, text in helps.items())
+    return replace(operation, params=(*operation.params, *added), handler=handler)
 
 
 def build_parser(known: Mapping[str, Operation]) -> argparse.ArgumentParser:
@@ -12114,8 +12154,10 @@ def _add_param(parser: argparse.ArgumentParser, param: Param) -> None:
         parser.add_argument(flag, dest=param.name, action="store_true", help=param.help)
         return
     if param.positional:
+        many = "+" if param.required else "*"
+        one = None if param.required else "?"
         parser.add_argument(param.name, help=param.help, default=param.default,
-                            nargs=None if param.required else "?")
+                            nargs=many if param.repeated else one)
     else:
         how = {"action": "extend", "nargs": "+", "default": list(param.default or ())} if (
             param.repeated) else {"default": param.default}

@@ -4706,6 +4706,9 @@ class LibraryExtension:
     def may_merge(self, memory: Memory, draft: h.Draft) -> bool:
         return self.merges
 
+    def agent_name(self, agent: str) -> str:
+        return self.renamed.get(agent, agent)
+
     def hidden(self) -> tuple[str, ...]:
         return self.unsearched
 
@@ -4746,6 +4749,7 @@ class LibraryExtension:
     favourites: tuple[str, ...] = ()
     same: dict[str, str] = {}
     unsearched: tuple[str, ...] = ()
+    renamed: dict[str, str] = {}
     kept: tuple[str, ...] = ()
     merges = True
     secret = ""
@@ -4762,7 +4766,7 @@ class Extensions(Case):
         said = set(re.findall(r"`(\w+)\(", h.Extension.__doc__))
         self.assertEqual(said, {name for name in vars(LibraryExtension) if not name.startswith("_")}
                          & said)
-        self.assertEqual(len(said), 15)
+        self.assertEqual(len(said), 16)
 
     def test_a_system_changes_or_refuses_a_draft_before_it_is_compared(self):
         made = self.memory.remember("A book about harbours")
@@ -4821,6 +4825,12 @@ class Extensions(Case):
                       self.memory.recall(tags=["sea"]),
                       self.memory.recall("harbour", tags=["sea"])):
             self.assertEqual([hit.id for hit in found], [one.id])
+        memory = self.memory
+        own = memory.remember("The ferry leaves at ten", agent="Alice").id
+        curator.renamed = {"telegram:1001": "Alice"}
+        self.assertEqual([hit.id for hit in memory.recall("ferry", agent="telegram:1001")], [own])
+        self.assertEqual([each.id for each in memory.list(agent="telegram:1001")], [own])
+        memory.forget(own)
         curator.kept = (one.id,)
         self.now += timedelta(days=400)
         self.assertEqual([row.id for row in self.memory.prune().expired], [two.id])

@@ -12,6 +12,8 @@ The other tables give a system a role; the core knows the role and never the nam
                   `open_store(root, config, clock=...)`
     VECTORIZERS   {value of vectors.backend: system}; its module has `make(backend)`
     AUTOSTART     {file in the data root: system}; the file switches the system on
+    OPTIONS       {command of the core: (system, {option: line of help})}; where one is given,
+                  `run_with(memory, operation, arguments, options)` of its module runs instead
     HOOKS         {hook: (system, function of its module)}
         before_command(memory, command)    runs before a command of the command line
         forget_selection(memory, ...)      does `forget` with a selection or --purge
@@ -24,11 +26,17 @@ when this file is imported. cold_files, framing and scores are no systems; all m
 
 import os
 
-__all__ = ["AUTOSTART", "CONTENTS", "HOOKS", "STORES", "VECTORIZERS"]
+__all__ = ["AUTOSTART", "CONTENTS", "HOOKS", "OPTIONS", "STORES", "VECTORIZERS"]
 
 STORES: dict[str, str] = {"archive": "archive"}
 VECTORIZERS: dict[str, str] = {"e5": "embedders", "use": "embedders", "e5+use": "embedders"}
 AUTOSTART: dict[str, str] = {"cold_index.json": "cold"}
+OPTIONS: dict[str, tuple[str, dict[str, str]]] = {
+    "remember": ("lanes", {
+        "tied_to": "the file whose value it states, FILE, FILE#key or FILE:line"}),
+    "list": ("lanes", {"authority": "only this lane, such as preference"}),
+    "verify": ("lanes", {"fingerprint": "refuse if the text is no longer the one that was shown"}),
+}
 HOOKS: dict[str, tuple[str, str]] = {
     "before_command": ("vault", "take_over"),
     "forget_selection": ("forget", "forget"),
@@ -70,7 +78,32 @@ CONTENTS: dict[str, tuple[str, dict[str, str]]] = {
     "actions": ("automation.actions", {}),
     "report": ("automation.report", {"report": "write the digest of alerts"}),
     "audit": ("audit", {"audit": "list or verify the log of who did what"}),
-    "lanes": ("lanes", {}),
+    "lanes": ("lanes", {
+        "lanes": "show the lanes, add to one, list one, or seal again what this root vouches for",
+        "forget-stale": "delete what was not recalled for the days of its lane",
+        "pending": "list what waits for a person",
+        "approve": "let what waits hold, exactly as it was shown",
+        "reject": "delete what waits",
+        "propose-rule": "propose a rule of behaviour; it holds once a person has approved it",
+        "pending-rules": "list the rules that wait",
+        "active-rules": "list the rules that hold",
+        "approve-rule": "let a rule hold, exactly as it was shown",
+        "reject-rule": "refuse a rule that waits",
+        "retire-rule": "end a rule that holds",
+        "rule-conflicts": "list rules that contradict or touch each other",
+        "conflicts": "list facts of single-valued lanes that say different things",
+        "resolve-conflict": "keep one fact and let those that it contradicts rest",
+        "snippet": "keep raw conversation, or search it",
+        "learn": "keep what an action taught",
+        "track": "keep a person, a place or a thing with what is known about it",
+        "relate": "say how one entity relates to another",
+        "relations": "list how an entity relates to others",
+        "alias": "let several names stand for one person",
+        "stale": "list facts whose file says otherwise by now",
+        "provenance": "show how a memory came to be",
+        "snapshot": "keep all memories as they are now, compare with that, or bring it back",
+        "snapshots": "list the snapshots",
+        "consolidate": "list, or merge, facts that say the same in several lanes"}),
     "shell": ("shell", {"shell": "type commands one after the other"}),
     "settings": ("settings", {
         "config": "list, get or set a setting, or show where they stand"}),
@@ -95,5 +128,7 @@ for _name in [name for name, (module, _) in CONTENTS.items() if not _is_installe
     del CONTENTS[_name]
 for _backend in [backend for backend, name in VECTORIZERS.items() if name not in CONTENTS]:
     del VECTORIZERS[_backend]
+for _command in [command for command, (name, _) in OPTIONS.items() if name not in CONTENTS]:
+    del OPTIONS[_command]
 for _hook in [hook for hook, (name, _) in HOOKS.items() if name not in CONTENTS]:
     del HOOKS[_hook]

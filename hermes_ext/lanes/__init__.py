@@ -31,9 +31,15 @@ Modules, each using only those above it:
 
     wording       a question in other spellings, compounds and synonyms: German, English, Chinese
     policy        lanes, origins, ceilings, reason codes; the settings of config.yaml
-    authority     Authority of one memory, its form in meta, its seal
-    origin        entry points, claims, whether a person is at the terminal
+    authority     Authority of one memory, its form in meta, its seal, its quoted form
+    person        whether a person is at the terminal, and what that person says
+    origin        entry points, and what code claims about a text
+    state         counters, and the protection after a rest
+    tied, aliases the value of a file that a fact states; the names of one person
     extension     Lanes, the Extension: gate, merge, sliding life, what is hidden from search
+    facts, review, rules (rule_conflicts), conflicts, notes, relations, stale, provenance,
+    snapshots, duplicates: each a few functions and their commands
+    commands      all commands; agent_memory: the same as one class
 
 A write that breaks the policy raises Refused with a reason code of `policy.REASONS`, and is
 counted in the state "lanes". What waits for a person (`held`), raw snippets and rejected rules
@@ -47,8 +53,16 @@ changes nothing about it; one from a higher origin becomes a memory of its own.
 Not promised: whoever can read .personal_key can seal; a terminal can be faked by a program that
 runs as the user.
 """
+from typing import Any
+
 from hermes_ext.lanes.extension import Lanes, find, system
 
-__all__ = ["Lanes", "OPERATIONS", "find", "system"]
+__all__ = ["Lanes", "find", "system"]
 
-OPERATIONS = ()
+
+def __getattr__(name: str) -> Any:
+    """Import the commands where they are asked for: a write or a recall needs none of them."""
+    if name in ("OPERATIONS", "run_with"):
+        from hermes_ext.lanes import commands
+        return getattr(commands, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,7 +3,7 @@
 In meta["lanes"] (version 1); a name is left out where it has its default:
 
     lane, origin, confidence
-    kind    fact, snippet, lesson, entity, relation, rule, snapshot …; default fact
+    kind    fact, snippet, lesson, entity, relation, alias, rule; default fact
     held    why it waits and is not found: review, rebound
     at      since when its days count anew, an ISO time: it was restated, or approved
     rev     how often it was sealed: an older copy of a record never wins over a newer one
@@ -20,16 +20,18 @@ import hashlib
 import hmac
 import json
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from hermes_ext.framing import sanitised
 from hermes_ext.lanes.policy import CONFIDENCE, LANES, ORIGINS
-from hermes_lite import Memory, Record, fits, plain, redact_nested, tag_forms
+from hermes_lite import Memory, Record, fits, normalise, plain, redact_nested, tag_forms
 
-__all__ = ["Authority", "UNTRUSTED", "claimed", "quoted", "read_authority", "sealed_meta",
-           "tags_of", "text_fingerprint"]
+__all__ = ["Authority", "LASTING", "NAME", "UNTRUSTED", "claimed", "entity_tag", "is_hidden",
+           "quoted", "read_authority", "sealed_meta", "text_fingerprint", "with_own_tags"]
 
 NAME = "lanes"                 # the key in Memory.meta
+LASTING = ("lesson", "entity", "relation", "alias", "rule")    # kinds that no lane's days end
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,30 +95,42 @@ def sealed_meta(memory: Memory, authority: Authority, key: bytes,
     assert isinstance(data, Mapping)
     authority = replace(authority, data=data, sealed=False)
     note = {**_body(authority), "seal": _seal(key, memory.content, authority)}
-    own = [tag for tag in tag_forms(memory.tags) if not tag.startswith(_OWN_TAGS)]
-    return replace(memory, tags=tag_forms([*own, *tags_of(authority)]),
+    return replace(memory, tags=with_own_tags(memory.tags, authority),
                    meta={**memory.meta, NAME: note})
 
 
-_OWN_TAGS = ("lane/", "kind/", "lanes/")
+def with_own_tags(tags: Iterable[str], authority: Authority) -> tuple[str, ...]:
+    """Return tags with those by which the memories of a lane or kind are found quickly.
 
-
-def tags_of(authority: Authority) -> tuple[str, ...]:
-    """Return the tags by which the memories of a lane or kind are found quickly."""
-    tags = [f"lane/{authority.lane}"]
-    if authority.kind != "fact":
-        tags = [f"kind/{authority.kind}"]
+    The names in data["names"] make an entity/… tag each. What tags say is never proof.
+    """
+    own = [f"lane/{authority.lane}" if authority.kind == "fact" else f"kind/{authority.kind}"]
     if authority.held is not None:
-        tags.append("lanes/held")
+        own.append("lanes/held")
     if is_hidden(authority):
-        tags.append("lanes/hidden")
-    return tuple(tags)
+        own.append("lanes/hidden")
+    if authority.data.get("inactive"):
+        own.append("lanes/resting")
+    if authority.data.get("tied"):
+        own.append("lanes/tied")
+    names = authority.data.get("names")
+    own += [entity_tag(str(name)) for name in (names if isinstance(names, (list, tuple)) else ())]
+    return tag_forms([*(tag for tag in tag_forms(tags) if not tag.startswith(_OWN_TAGS)), *own])
+
+
+_OWN_TAGS = ("lane/", "kind/", "lanes/", "entity/")
+
+
+def entity_tag(name: str) -> str:
+    """Return the tag of all that is said about an entity; a fingerprint, as a tag must not have
+    blanks, nor name a secret.
+    """
+    return f"entity/{text_fingerprint(normalise(name))}"
 
 
 def is_hidden(authority: Authority) -> bool:
-    """Tell whether no search may find it: it waits, or is raw conversation, or no longer holds."""
-    return authority.held is not None or authority.kind in ("snippet", "rule") or bool(
-        authority.data.get("inactive"))
+    """Tell whether no search may find it: it waits, is raw conversation, or is a rule."""
+    return authority.held is not None or authority.kind in ("snippet", "rule")
 
 
 def _body(authority: Authority) -> dict[str, object]:
@@ -144,12 +158,9 @@ def text_fingerprint(text: str) -> str:
 def quoted(memory: Memory, authority: Authority, *, most: int = 500) -> str:
     """Return a memory as one line of quoted evidence with its lane and origin.
 
-    Line ends, and the marks by which a text could close its frame or open another, are replaced,
-    so that what stands in a memory stays data.
+    What stands in a memory stays data: it can neither end nor open a frame.
     """
-    text = " ".join(memory.content.split())
-    for mark, harmless in (("<", "‹"), (">", "›"), ("```", "'''"), ("\u201d", "'"), ('"', "'")):
-        text = text.replace(mark, harmless)
+    text = sanitised(memory.content)
     if len(text) > most:
         text = f"{text[:most - 1]}…"
     return f'[{authority.lane} · {authority.origin}] "{text}"'

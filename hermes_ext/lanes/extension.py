@@ -1,23 +1,26 @@
 """The Extension: decides what is stored under which authority, and what a search finds."""
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
 
-from hermes_ext.lanes.authority import (NAME, UNTRUSTED, Authority, claimed, is_hidden,
-                                        read_authority, sealed_meta, tags_of)
+from hermes_ext.lanes import aliases
+from hermes_ext.lanes.authority import (LASTING, NAME, UNTRUSTED, Authority, claimed, is_hidden,
+                                        read_authority, sealed_meta, with_own_tags)
 from hermes_ext.lanes.origin import Claim, ceiling, current_claim, default_origin, is_model
+from hermes_ext.lanes.person import is_person
 from hermes_ext.lanes.policy import (CONFIDENCE, ORIGINS, REASONS, Policy, lowest, rank,
                                      read_policy)
+from hermes_ext.lanes.state import LaneState
+from hermes_ext.lanes.tied import stale_reason
 from hermes_ext.lanes.wording import Wording
-from hermes_lite import (Draft, HermesLite, Hit, Memory, Refused, UsageError, fits, iso,
-                         parse_time, tag_forms)
+from hermes_lite import (ConfigError, Draft, HermesLite, Hit, Memory, Refused, UsageError, iso,
+                         parse_time)
 
 __all__ = ["Lanes", "find", "system"]
 
+_DEPTH = 50                    # memories that are looked at for each other name of a person
 _PERSON = ("observation", "conversation")
 
 
@@ -28,6 +31,7 @@ class Lanes:
     def __init__(self, memory: HermesLite, policy: Policy | None = None) -> None:
         self.memory = memory
         self.policy = policy or Policy()
+        self.state = LaneState(memory, self.policy)
         self._wording = Wording(self.policy.synonyms)
         self._reworded: tuple[str, dict[str, float]] = "", {}
         self._key: bytes | None = None
@@ -43,6 +47,10 @@ class Lanes:
         """Return what a memory may do; without a valid seal it is evidence of external origin."""
         return read_authority(memory, self.key)
 
+    def rank_of(self, memory: Memory) -> int:
+        """Return the place of a memory's origin; 0 is the most trusted."""
+        return rank(self.authority(memory).origin)
+
     def sealed(self, memory: Memory, authority: Authority) -> Memory:
         """Return the memory with this authority under a new seal; nothing is stored."""
         return sealed_meta(memory, replace(authority, rev=authority.rev + 1), self.key,
@@ -57,30 +65,35 @@ class Lanes:
         try:
             authority = self._granted(draft, current_claim() or Claim())
         except Refused as refusal:
-            self.count(refusal.reason_code)
+            self.state.count(refusal.reason_code)
             raise
         note = {"lane": authority.lane, "origin": authority.origin,
                 "confidence": authority.confidence, "kind": authority.kind,
                 "data": authority.data}
         if authority.held:
             note["held"] = authority.held
-        tags = [tag for tag in tag_forms(draft.tags) if not tag.startswith(("lane/", "kind/",
-                                                                            "lanes/"))]
-        return replace(draft, meta={**draft.meta, NAME: note},
-                       tags=tag_forms([*tags, *tags_of(authority)]))
+        critical = self.memory.config["pruning"]["critical_importance"]
+        importance = draft.importance
+        if authority.origin not in _PERSON:        # only a person keeps something for ever
+            importance = max(1, min(importance, critical - 1))
+        agent = self.agent_name(draft.agent) if draft.agent else draft.agent
+        return replace(draft, meta={**draft.meta, NAME: note}, importance=importance, agent=agent,
+                       tags=with_own_tags(draft.tags, authority))
 
     def _granted(self, draft: Draft, claim: Claim) -> Authority:
         """Return the authority that the entry points allow to a new text."""
         origin = self._origin(draft, claim)
         confidence = CONFIDENCE[origin] if claim.confidence is None else claim.confidence
+        if claim.kind == "rule":
+            return self._proposed(claim, origin)
         wanted = claim.lane or ("preference" if draft.category == "preference" else "evidence")
         lane = self.policy.lane(wanted)
-        if lane.name == "procedural" and claim.kind != "rule":
+        if lane.name == "procedural":
             raise Refused("a rule is proposed and approved: use propose-rule", "needs_review")
         reason = self.policy.refusal(lane, origin, confidence)
         if reason and (claim.lane is None or origin in ("tool", "external")):
             if lane.name != "evidence":
-                self.count("quarantined")
+                self.state.count("quarantined")
             lane = self.policy.lane("evidence")
             reason = self.policy.refusal(lane, origin, confidence)
         if reason:
@@ -88,6 +101,14 @@ class Lanes:
                           f"{REASONS[reason]}", reason)
         held = "review" if self.policy.review == "models" and is_model(self.memory) else None
         return Authority(lane.name, origin, confidence, claim.kind, held, data=claim.data)
+
+    def _proposed(self, claim: Claim, origin: str) -> Authority:
+        """Return the authority of a rule that waits: an agent may propose one, a tool may not."""
+        lane = self.policy.lane("procedural")
+        if claim.source not in (None, *lane.sources) or origin in ("tool", "external"):
+            raise Refused(f"a rule cannot come from {claim.source or origin}",
+                          "source_not_allowed")
+        return Authority(lane.name, origin, CONFIDENCE[origin], "rule", data=claim.data)
 
     def _origin(self, draft: Draft, claim: Claim) -> str:
         """Return the lowest of what code claims, the entry points allow and the lineage has."""
@@ -106,6 +127,15 @@ class Lanes:
         for memory_id in ids if isinstance(ids, (list, tuple)) else ():
             found = self.memory.store.get(str(memory_id))
             yield self.authority(found).origin if found else UNTRUSTED.origin
+
+    def need_right_to_write(self, lane: str) -> None:
+        """Raise Refused where the present entry point could not write to a lane."""
+        origin = default_origin(self.memory, self.policy)
+        if self.memory.systems.entry_points == ("python",):
+            origin = "observation"                 # the user's own program speaks for the user
+        if origin not in self.policy.lanes[lane].sources:
+            raise Refused(f"lane {lane}, origin {origin}: {REASONS['source_not_allowed']}",
+                          "source_not_allowed")
 
     def may_merge(self, memory: Memory, draft: Draft) -> bool:
         """Tell whether a near-duplicate may be merged: never into what is less trusted."""
@@ -127,40 +157,79 @@ class Lanes:
             return self._admitted(memory, old)
         new = claimed(draft.meta) or UNTRUSTED
         if old is None:
-            return self.sealed(memory, new)
+            return self.sealed(memory, self._slowed(memory.id, new))
         before = self.authority(old)
         if is_trusted_over(before, new):
             return old
         origin = lowest([before.origin, new.origin])
         return self.sealed(memory, replace(
-            before, origin=origin, confidence=min(before.confidence, new.confidence)
+            before, data={**before.data, **new.data}, origin=origin, confidence=min(before.confidence, new.confidence)
             if origin != before.origin else before.confidence, at=iso(self.memory.clock())))
+
+    def _slowed(self, memory_id: str, new: Authority) -> Authority:
+        """Let a new fact wait that is one too many after a long rest, and say what waits."""
+        if new.kind == "fact" and new.lane != "identity" and not new.held and (
+                not is_person(self.memory)) and self.state.must_wait(
+                    (current_claim() or Claim()).session):
+            new = replace(new, held="rebound")
+        if new.held:
+            self.state.count(f"held_{new.held}")
+            self.memory.notices.append(f"{memory_id} waits for a person ({new.held}); `pending` "
+                                       "lists what waits")
+        return new
 
     def _admitted(self, memory: Memory, old: Memory | None) -> Memory:
         """Return a record from elsewhere: its seal decides, and never an older copy of it."""
         if old is not None:
             return old if self.authority(old).sealed else memory
         here = self.memory.store.get(memory.id)
-        if here is None or here.content != memory.content:
+        if here is None:
             return memory
+        if here.content != memory.content:         # it was verified as another text
+            return replace(memory, execution_verified=False)
         kept, brought = self.authority(here), self.authority(memory)
         if not kept.sealed or brought.sealed and brought.rev > kept.rev:
             return memory
-        return replace(memory, meta={**memory.meta, NAME: here.meta[NAME]}, tags=tag_forms(
-            [*(tag for tag in memory.tags if not tag.startswith(("lane/", "kind/", "lanes/"))),
-             *tags_of(kept)]))
+        return replace(memory, meta={**memory.meta, NAME: here.meta[NAME]},
+                       tags=with_own_tags(memory.tags, kept))
 
     # -- read ---------------------------------------------------------------
 
+    def agent_name(self, agent: str) -> str:
+        """Return the person whom an agent's name stands for, or the name itself."""
+        return aliases.names_of(self.memory.store, self.authority, agent)[0]
+
     def hidden(self) -> Collection[str]:
         """Return the ids of what waits, of raw snippets and of what no longer holds."""
-        return self.memory.store.search.tagged(("lanes/hidden",))
+        store = self.memory.store
+        resting = (store.get(i) for i in store.search.tagged(("lanes/resting",)))
+        return [*store.search.tagged(("lanes/hidden",)),
+                *(one.id for one in resting if one and self.is_resting(self.authority(one)))]
+
+    def is_hidden(self, found: Authority) -> bool:
+        """Tell whether no search may find what has this authority."""
+        return is_hidden(found) or self.is_resting(found)
+
+    def is_resting(self, found: Authority) -> bool:
+        """Tell whether a fact was put to rest for another one that still lives."""
+        kept = found.data.get("inactive")
+        if not isinstance(kept, str):
+            return False
+        other = self.memory.store.get(kept)
+        return other is not None and not self.is_over(other, self.memory.clock())
 
     def retrieve(self, query: str) -> list[str]:
-        """Return what answers a question in other spellings, compounds and synonyms."""
+        """Return what answers a question in other spellings, synonyms and names of people."""
         found = self._wording.retrieve(self.memory, query, self.hidden())
         self._reworded = query, found
-        return list(found)
+        return list(dict.fromkeys((*found, *self._under_other_names(query))))
+
+    def _under_other_names(self, query: str) -> Iterator[str]:
+        """Yield what is found under the other names of the people in a question."""
+        store = self.memory.store
+        for name in aliases.names_in(store, self.authority, query):
+            for memory_id, _ in store.search.words(name, _DEPTH):
+                yield memory_id
 
     def rerank(self, hits: Sequence[Hit], query: str) -> list[Hit]:
         """Say of each hit what it may do; drop what must not be found."""
@@ -168,12 +237,14 @@ class Lanes:
         asked, reworded = self._reworded
         for hit in hits:
             found = self.authority(hit.memory)
+            if self.is_hidden(found):
+                continue
+            said = {"lane": found.lane, "origin": found.origin, "confidence": found.confidence}
+            if reason := stale_reason(found, self.key):
+                said["stale"] = reason
             likely = reworded.get(hit.id, 0.0) if query == asked else 0.0
-            if not is_hidden(found):
-                kept.append(replace(
-                    hit, confidence=max(hit.confidence, round(likely, 4)), why={**hit.why, NAME: {
-                        "lane": found.lane, "origin": found.origin,
-                        "confidence": found.confidence}}))
+            kept.append(replace(hit, confidence=max(hit.confidence, round(likely, 4)),
+                                why={**hit.why, NAME: said}))
         return kept
 
     def describe(self, memory: Memory) -> Memory:
@@ -182,6 +253,10 @@ class Lanes:
         ends = self.ends(memory)
         note = {**found.entry(), "until": iso(ends) if ends else None}
         return replace(memory, meta={**memory.meta, NAME: note})
+
+    def stale_reason(self, memory: Memory) -> str | None:
+        """Return why a tied fact no longer agrees with its file, or None."""
+        return stale_reason(self.authority(memory), self.key)
 
     def of_lane(self, lane: str, *, most: int | None = None) -> list[Memory]:
         """Return the facts of a lane that hold now, the newest first."""
@@ -202,8 +277,8 @@ class Lanes:
             if one is None:
                 continue
             authority = self.authority(one)
-            if accept(authority) and not authority.held and not authority.data.get(
-                    "inactive") and not self.is_over(one, now):
+            if accept(authority) and not authority.held and not self.is_over(one, now) and (
+                    not self.is_resting(authority)):
                 found.append(one)
                 if len(found) == most:
                     break
@@ -219,7 +294,7 @@ class Lanes:
         """
         found = self.authority(memory)
         days = self.policy.lanes[found.lane].days
-        if not found.sealed or days is None:
+        if not found.sealed or days is None or found.kind in LASTING:
             return None
         times = (memory.created_at, memory.meta.get("stored_at"), memory.last_accessed, found.at)
         known = [moment for moment in map(parse_time, times) if moment]
@@ -241,23 +316,6 @@ class Lanes:
         lane = self.policy.lanes[self.authority(memory).lane]
         return f"{lane.name} not recalled for {lane.days} days"
 
-    # -- counters -----------------------------------------------------------
-
-    def counts(self) -> dict[str, int]:
-        """Return how often each reason code was met."""
-        return dict(self._state().get("counts", {}))
-
-    def count(self, reason: str) -> None:
-        """Count one refusal or quarantine."""
-        state = self._state()
-        counts = Counter(state.get("counts", {}))
-        counts[reason] += 1
-        self.memory.jobs.save_state(NAME, {**state, "version": 1, "counts": dict(counts)})
-
-    def _state(self) -> dict[str, Any]:
-        return self.memory.jobs.state(NAME, sound=lambda state: fits(
-            state, {"version": int, "counts?": {str: int}}))
-
 
 def is_trusted_over(old: Authority, new: Authority) -> bool:
     """Tell whether a text that is there already outranks a new one that says the same."""
@@ -266,9 +324,12 @@ def is_trusted_over(old: Authority, new: Authority) -> bool:
 
 
 def find(memory: HermesLite) -> Lanes:
-    """Return the system that is switched on, else one with the settings of config.yaml."""
+    """Return the system that is switched on; ConfigError when it is not."""
     found = next((each for each in memory.systems if isinstance(each, Lanes)), None)
-    return found or system(memory, **(memory.config["systems"].get(NAME) or {}))
+    if found is None:
+        raise ConfigError("lanes are not switched on; put systems: {lanes: {}} in config.yaml "
+                          "(`config path` says where it is)")
+    return found
 
 
 def system(memory: HermesLite, *, lanes: object = None, origins: object = None,

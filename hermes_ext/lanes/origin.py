@@ -1,20 +1,17 @@
-"""Where a text comes from: the entry points, what code claims, and who is at the terminal."""
+"""Where a text comes from: the entry points, and what the code that writes it claims."""
 from __future__ import annotations
 
 import contextlib
 import contextvars
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from hermes_ext.lanes.person import is_person
 from hermes_ext.lanes.policy import Policy, lowest
-from hermes_lite import HermesLite, Refused
+from hermes_lite import HermesLite
 
-__all__ = ["Claim", "ceiling", "claiming", "current_claim", "is_model", "is_person",
-           "need_person"]
+__all__ = ["Claim", "ceiling", "claiming", "current_claim", "default_origin", "is_model"]
 
-# Set by programs that let a model run commands: then nobody has typed what comes in.
-_AGENT_SIGNS = ("HERMES_AGENT", "CLAUDECODE", "GEMINI_CLI", "CODEX_SANDBOX", "OPENCLAW_SHELL")
 _LOWEST = "external"
 
 
@@ -48,24 +45,6 @@ def claiming(claim: Claim) -> Iterator[None]:
 def current_claim() -> Claim | None:
     """Return the claim of the code that is writing, or None."""
     return _CLAIM.get()
-
-
-def is_person(memory: HermesLite) -> bool:
-    """Tell whether a person is typing: a command line on a terminal, not run by an agent."""
-    surface = memory.systems.entry_points[0].split(" ")[0]
-    return surface in ("cli", "shell") and _has_terminal() and not any(
-        memory.config.env(name) for name in _AGENT_SIGNS)
-
-
-def _has_terminal() -> bool:
-    """Tell whether both ends of the conversation, input and messages, are a terminal."""
-    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
-
-
-def need_person(memory: HermesLite, what: str) -> None:
-    """Raise Refused unless a person is at the terminal."""
-    if not is_person(memory):
-        raise Refused(f"{what} needs a person at a terminal; run it by hand", "needs_terminal")
 
 
 def ceiling(memory: HermesLite, policy: Policy) -> str:

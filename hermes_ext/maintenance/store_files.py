@@ -36,7 +36,7 @@ Change = Callable[[str, bytes, bool], "bytes | None"]
 KEYS = re.compile(r"\.master_key.*|\.key_check|\.personal_key|\.env|\.lock.*"
                    r"|memory_archive\.db(-wal|-shm)?|\.(migrate|rescue)/.*")
 SEALED = re.compile(r"index\.json.*|vectors\.(json|f32).*|graph\.json.*|\.search/.+"
-                    r"|\.state_.+|backups/(auto_|prune_|rejected_).+|tombstones\.json.*"
+                    r"|\.state_.+|backups/(auto_|prune_|rejected_|snapshot_).+|tombstones\.json.*"
                     r"|backups/tombstones\.bak.*|cold/cold_.+|cold_index\.json.*"
                     r"|stb_snapshot\.json.*")
 DERIVED = re.compile(r"(\.search/.+|graph\.json|vectors\.(json|f32))(\.damaged-.+)?")
@@ -273,7 +273,7 @@ def edit_cold(data: bytes, fix: Callable[[object], object | None]) -> bytes:
 
 
 def is_records(name: str) -> bool:
-    return bool(re.match(r"index\.json|backups/(auto_|prune_|rejected_)", name))
+    return bool(re.match(r"index\.json|backups/(auto_|prune_|rejected_|snapshot_)", name))
 
 
 def edit_entries(data: bytes, fix: Callable[[object], object | None],

@@ -124,8 +124,8 @@ class Scenario:
             yield memory
         self.names.look()
 
-    def configure(self, **more) -> None:
-        """Switch everything on."""
+    def configure(self, *, lanes: bool = False, **more) -> None:
+        """Switch everything on; the lanes, which say how long a memory stays, on demand."""
         due = {"when": {"tag": "due"}, "append": "deadlines.ics"}
         asked = {"when": {"anchor": "contract_id", "recalled_more_than": 1, "per": "day"},
                  "append": "due.md"}
@@ -135,6 +135,8 @@ class Scenario:
                    "rules": {"due": due, "asked": asked, "signed": signed}}
         if self.store == "archive":
             systems["buffer"] = {}
+        if lanes:
+            systems["lanes"] = {}
         (self.root / "config.yaml").write_text(json.dumps({
             "storage": {"backend": self.store}, "security": {"personal_numbers": "hash"},
             "systems": systems, **more}))
@@ -167,6 +169,12 @@ class Scenario:
         self.run("scrub", "--yes")
         self.run("reindex")
         self.run("rules", "retry")
+
+    def keep_a_snapshot(self) -> None:
+        self.configure(lanes=True)
+        self.run("lanes", "add", "The ferry costs four euros")
+        self.run("snapshot", "--label", "before")
+        self.configure()
 
     def show_a_large_prune(self) -> None:
         with self.open(days=-30) as memory, memory.batch():
@@ -337,6 +345,7 @@ class TestFormats(unittest.TestCase):
         files, archive = Scenario(home, "files"), Scenario(home, "archive")
         for scenario in (files, archive):
             scenario.use()
+            scenario.keep_a_snapshot()
             scenario.show_a_large_prune()
             scenario.type_at_a_terminal()
             scenario.digest_a_session()
