@@ -6693,6 +6693,7 @@ class Store(Protocol):
     What changes a record or a tombstone only works inside `transaction()`.
     """
     root: Path
+    clock: Callable[[], datetime]                  # returns the present time
     files: RootFiles                               # all other files of the root, and the notices
     search: RecordSearch
     vectors: DenseVectors
@@ -6966,8 +6967,9 @@ class RootFiles:
             return None
         except OSError as problem:
             if not path.is_dir():
-                raise StorageError(f"cannot read {path}: {problem.strerror}; mend its owner, its "
-                                   "mode or the disk, and try again; nothing was changed") from None
+                raise StorageError(
+                    f"cannot read {path}: {problem.strerror}; mend its owner, its mode or the "
+                    "disk, and try again; nothing was changed") from None
             self.set_aside(path)
             return None
         except ValueError:
@@ -8285,7 +8287,7 @@ class Recovery:
                        f"holds {held} where there were {self.count_before_loss}; {advice}")
 
     def counts(self, count: int) -> dict[str, int]:
-        """Return what is noted beside an index.json of *count* memories, so that a loss is found."""
+        """Return what is noted beside an index.json of *count* memories, to find a loss."""
         return {"count": count, "forgotten": len(self._tombstones.ids()),
                 "loss": self.count_before_loss}
 
