@@ -3089,8 +3089,8 @@ _MONTH_NAMES = (
     "june juni jun", "july juli jul", "august aug", "september sept sep",
     "october oktober oct okt", "november nov", "december dezember dec dez")
 _MONTHS = {name: number for number, names in enumerate(_MONTH_NAMES, 1) for name in names.split()}
-_MONTH = f"(?:{'|'.join(sorted(_MONTHS, key=len, reverse=True))})"
 _MONTH_BEGINS = "".join(sorted({name[0] for name in _MONTHS}))
+_MONTH = f"(?:(?=[{_MONTH_BEGINS}])(?:{'|'.join(sorted(_MONTHS, key=len, reverse=True))}))"
 _DAY_NAMED = _compiled(
     rf"(?=[0-9{_MONTH_BEGINS}])(?:"
     r"\b[0-9]{4}-([0-9]{1,2})-([0-9]{1,2})\b"
