@@ -1,139 +1,216 @@
-"""Read the records of an archive that SQLite cannot read whole. A part of archive/store.py.
+"""What can still be read of a damaged archive, and a new one made of it.
 
 `records` asks SQLite for ever smaller ranges, so that a damaged page costs the rows on it; where
 not even that works it goes through the file page by page, as `sqlite3 .recover` does, with the
 pages of the log in place of older ones, and takes every row whose text is one of our entries, or
-a compressed one (archive/zstd.py). Without a package for zstd those cannot be read: MissingPackage
-is raised then, and the damaged file stays as it is.
+a compressed one (zstd.py). Without a package for zstd those cannot be read: MissingPackage is
+raised then, and the damaged file stays as it is.
+
+A rescue makes a new file in `.rescue/`. The file `.rescue/done` is written when it is whole, and
+says the name under which the damaged one is kept; from then on the new one takes its place, also
+after a kill.
 """
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import hermes_lite as core
-from hermes_lite import DamagedData, Memory, StorageError, from_json
+from hermes_lite import DamagedData, Memory, StorageError, from_json, pluralize
 from hermes_ext.archive import wal
-from hermes_ext.archive.tables import FILE, is_sound, uri_of
+from hermes_ext.archive.connection import connect, uri_of
+from hermes_ext.archive.loss import LossCheck
+from hermes_ext.archive.schema import FILE, is_sound
 from hermes_ext.archive.zstd import MAGIC, entry_of
 
-__all__ = ["Rescue", "facts", "records", "records_behind", "tombstones"]
+__all__ = ["Rescue", "check_log", "facts", "records", "tombstones"]
 
 
 class Rescue:
-    """What ArchiveStore does about a damaged file."""
+    """Makes a new archive of what is left of a damaged one. The caller holds the lock.
 
-    def _rescue(self, problem: str) -> None:
-        """Build the file anew from what can be read; the damaged one is set aside."""
-        self._drop_connection()
-        if not self.depth:
-            self._lock.acquire(timeout=self.config["storage"]["lock_timeout_seconds"])
-        try:
-            if (self.root / ".rescue/done").exists():        # of a process that was killed
-                self._take_rescued()
-            is_frame = "compressed record" in problem      # SQLite sees no damage there
-            if not is_sound(self.path, frames=is_frame):   # else another process has mended it
-                said = self._build_anew(problem)
-                if said:
-                    self._take_rescued()
-                    self.files.notices.append(said)
-        finally:
-            if not self.depth:
-                self._lock.release()
+    *make_store* opens an empty archive in another folder.
+    """
 
-    def _has_remains(self) -> bool:
+    def __init__(self, files: core.RootFiles, backups: core.Backups, loss: LossCheck, *,
+                 clock: Callable[[], datetime], make_store: Callable[[Path], Any]) -> None:
+        self.path = files.root / FILE
+        self.folder = files.root / ".rescue"
+        self._files = files
+        self._mirror = core.Mirror(files, lambda memory_id: None)
+        self._backups = backups
+        self._loss = loss
+        self._clock = clock
+        self._make_store = make_store
+
+    def is_interrupted(self) -> bool:
+        """Tell whether a process was killed while it put a rescued file in place."""
+        return (self.folder / "done").exists()
+
+    def has_remains(self) -> bool:
         """Tell whether the root of a file that is missing or empty shows that it was not."""
+        patterns = ("backups/auto_index.json.*.bak", "backups/tombstones.bak", "store/*.md")
         return wal.has_page(self.path) or any(
-            any(self.root.glob(pattern)) for pattern in
-            ("backups/auto_index.json.*.bak", "backups/tombstones.bak", "store/*.md"))
+            any(self._files.root.glob(pattern)) for pattern in patterns)
 
-    def _build_anew(self, problem: str) -> str:
-        """Fill a fresh file in `.rescue/`; return the sentence that says from where.
+    def run(self, problem: str) -> None:
+        """Build the file anew from what can be read; the damaged one is set aside."""
+        if self.is_interrupted():
+            self.put_in_place()
+        is_frame = "compressed record" in problem  # SQLite sees no damage there
+        if is_sound(self.path, frames=is_frame):   # another process has mended it
+            return
+        report = self.build(problem)
+        if report:
+            self.put_in_place()
+            self._files.notices.append(report)
 
-        Where the file is missing or empty and nothing is left of it, that is "".
+    def build(self, problem: str) -> str:
+        """Fill a new file in `.rescue/`; return the sentence that says from where.
+
+        Where the file is missing or empty and nothing is left of it, that is "". DamagedData
+        where it is damaged and nothing can be read.
         """
-        import shutil
-        place = self.root / ".rescue"
-        shutil.rmtree(place, ignore_errors=True)
-        kept, buried = facts(self.path), self._rescued_tombstones()
-        gone, found, counts = {tombstone["id"] for tombstone in buried[1].values()}, set(), []
-        fresh = type(self)(place, self.config, clock=self.clock)
-        with fresh.transaction():
-            for source, memories in (("its pages", records(self.path)),
-                                     ("the Markdown mirror", self.mirror.read()),
-                                     ("the newest good backup", self.backups.newest())):
-                before = len(found)
-                for each in memories:
-                    if each.id not in found and each.id not in gone:
-                        found.add(each.id)
-                        fresh.put(each)
-                counts += [f"{len(found) - before} from {source}"] if len(found) > before else []
-            for name, value in kept.items():
-                if name != "vectors":
-                    fresh.set_fact(name, value)
-            fresh.set_tombstones(*buried)
-        fresh.finish()
-        if {*fresh.ids()} != found:
-            raise StorageError(f"the copy of {self.path} in {place} is not whole; the damaged "
-                               "file was left as it is, try again")
-        fresh.close()
-        is_empty = not self.path.exists() or not self.path.stat().st_size
-        if not found and not (is_empty and buried[1]):
-            shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        key, forgotten = self.tombstones()
+        counts, ids = self._fill(key, forgotten)
+        is_missing = not self.path.exists()
+        is_empty = is_missing or not self.path.stat().st_size
+        if not ids and not (is_empty and forgotten):
+            shutil.rmtree(self.folder, ignore_errors=True)
             if is_empty:
                 return ""
             raise DamagedData(f"{self.path} cannot be read ({problem}) and there is no mirror and "
                               "no backup to recover from; it was left as it is: put a good copy "
                               "in its place, or move it away to start empty")
-        aside = f"{FILE}.damaged-{self.clock():%Y%m%d_%H%M%S}"
-        core.write_atomic(place / "done", aside.encode())
-        counts += [f"{core.pluralize(len(buried[1]), 'tombstone')}"] if buried[1] else []
-        what = ("was missing" if not self.path.exists() else
-                f"was {'empty' if is_empty else 'damaged'} (set aside as {aside})")
-        return f"{FILE} {what}; recovered {', '.join(counts)}"
+        aside = f"{FILE}.damaged-{self._clock():%Y%m%d_%H%M%S}"
+        core.write_atomic(self.folder / "done", aside.encode())
+        if forgotten:
+            counts.append(pluralize(len(forgotten), "tombstone"))
+        was = "missing" if is_missing else "empty" if is_empty else "damaged"
+        kept = "" if is_missing else f" (set aside as {aside})"
+        return f"{FILE} was {was}{kept}; recovered {', '.join(counts)}"
 
-    def _rescued_tombstones(self) -> tuple[str, dict[str, dict[str, str]]]:
-        """Return key and tombstones: of the damaged file, else of the copy in backups/."""
-        key, found = facts(self.path).get("tomb_key", ""), tombstones(
-            self.path)
+    def _fill(self, key: str, forgotten: dict[str, dict[str, str]]) -> tuple[list[str], set[str]]:
+        """Store all that can be found; return how many came from where, and their ids."""
+        forgotten_ids = {tombstone["id"] for tombstone in forgotten.values()}
+        found: set[str] = set()
+        counts = []
+        store = self._make_store(self.folder)
+        with store.transaction():
+            for source, memories in (("its pages", records(self.path)),
+                                     ("the Markdown mirror", self._mirror.read()),
+                                     ("the newest good backup", self._backups.newest())):
+                before = len(found)
+                for memory in memories:
+                    if memory.id not in found and memory.id not in forgotten_ids:
+                        found.add(memory.id)
+                        store.put(memory)
+                if len(found) > before:
+                    counts.append(f"{len(found) - before} from {source}")
+            for name, value in facts(self.path).items():
+                if name != "vectors":
+                    store.file.set_fact(name, value)
+            store.set_tombstones(key, forgotten)
+        store.finish()
+        ids = {*store.ids()}
+        store.close()
+        if ids != found:
+            raise StorageError(f"the copy of {self.path} in {self.folder} is not whole; the "
+                               "damaged file was left as it was, try again")
+        return counts, found
+
+    def tombstones(self) -> tuple[str, dict[str, dict[str, str]]]:
+        """Return key and tombstones of the file, with those of the copy in backups/."""
+        key = facts(self.path).get("tomb_key", "")
+        found = tombstones(self.path)
         with contextlib.suppress(ValueError, LookupError, TypeError):
-            copy = from_json(self.files.read("backups/tombstones.bak") or b"{}")
+            copy = from_json(self._files.read("backups/tombstones.bak") or b"{}")
             if key in ("", copy["key"]):
                 return copy["key"], {**copy["tombstones"], **found}
         return key, found
 
-    def _take_rescued(self) -> None:
-        """Put the rescued file in place; done again from the start when it was killed half-way."""
-        import shutil
-        place = self.root / ".rescue"
-        if (place / FILE).exists():
-            aside = self.root / (place / "done").read_text()
+    def put_in_place(self) -> None:
+        """Put the new file in place; done again from the start when it was killed half-way."""
+        fresh = self.folder / FILE
+        if fresh.exists():
+            aside = self._files.root / (self.folder / "done").read_text()
             if not aside.exists() and self.path.exists():
                 os.link(self.path, aside)
-            log = self.path.with_name(f"{FILE}-wal")
+            log = wal.log_of(self.path)
             if log.exists():                       # of the damaged file: never of the new one
                 os.replace(log, f"{aside}-wal")
-            self.path.with_name(f"{FILE}-shm").unlink(missing_ok=True)
-            os.replace(place / FILE, self.path)
-            core.fsync_folder(self.root)
-        shutil.rmtree(place, ignore_errors=True)
+            wal.remove_log(self.path)
+            self._loss.forget()
+            os.replace(fresh, self.path)
+            core.fsync_folder(self._files.root)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
+
+# -- a log that SQLite would read wrongly ---------------------------------------
+
+def check_log(path: Path, notices: list[str]) -> list[Memory] | None:
+    """Look at the log of a file that no process has open: is it of this file, and all good?
+
+    SQLite would apply the log of another file, and leave out in silence what follows a damaged
+    frame. A log of another file is set aside. Returns None where nothing is lost; else the
+    memories that could be read behind the damage, which are to be stored again. What was found
+    is said in *notices*.
+    """
+    promised = wal.promised_frames(path)
+    if not wal.is_of_file(path):
+        aside = wal.set_log_aside(path)
+        notices.append(f"{FILE}-wal belonged to another state of {FILE} than the one that lies "
+                       f"there now; it was left out and is kept as {aside}")
+        return None
+    frames = wal.frames(path, promised=promised)
+    is_quiet = promised == wal.promised_frames(path)           # nobody is at work
+    lost: list[Memory] | None = None
+    if is_quiet and len(frames) < promised:
+        notices.append(f"{FILE}-wal is missing or was cut off: {promised - len(frames)} of "
+                       f"{pluralize(promised, 'page')} that were written last are gone; compare "
+                       "with what you stored last")
+        lost = []
+    commits = [number for number, frame in enumerate(frames, 1) if frame.is_commit]
+    whole = max(commits, default=0)                # frames that SQLite should bring over
+    if is_quiet:
+        whole = max(whole, min(promised, len(frames)))
+    with contextlib.closing(connect(uri_of(path))) as db:
+        read = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1]
+        if 0 <= read < whole:
+            lost = _records_behind(path, read, promised=promised)
+            aside = core.set_aside(wal.log_of(path), copy=True).name
+            notices.append(f"{FILE}-wal was damaged (kept as {aside}); what stands behind the "
+                           "damage was read from it: "
+                           f"{pluralize(len(lost), 'memory', 'memories')}; compare with what you "
+                           "stored last")
+    return lost
+
+
+# -- reading what is left ---------------------------------------------------------
 
 def records(path: Path) -> Iterator[Memory]:
     """Yield the memories that can still be read, in their order where that is known."""
     seen: set[str] = set()
-    for entry in (*_by_range(path), *_by_page(path)):
+    for memory in _memories_of((*_by_range(path), *_by_page(path))):
+        if memory.id not in seen:
+            seen.add(memory.id)
+            yield memory
+
+
+def _memories_of(entries: Iterable[str | bytes]) -> Iterator[Memory]:
+    for entry in entries:
         with contextlib.suppress(ValueError, RecursionError, sqlite3.DatabaseError):
-            memory = Memory.from_entry(entry_of(entry))
-            if memory.id not in seen:
-                seen.add(memory.id)
-                yield memory
+            yield Memory.from_entry(entry_of(entry))
 
 
-def records_behind(path: Path, after: int, *, promised: int = 0) -> list[Memory]:
+def _records_behind(path: Path, after: int, *, promised: int) -> list[Memory]:
     """Return the memories on the good pages that the log has behind its first *after* frames.
 
     *promised* is the number of frames that the log has to have, where that is known.
@@ -141,7 +218,6 @@ def records_behind(path: Path, after: int, *, promised: int = 0) -> list[Memory]
     newer = wal.verified_pages(path, promised=promised)
     behind = wal.verified_pages(path, after=after, promised=promised)
     size = len(next(iter(newer.values()), b""))
-    found: dict[str, Memory] = {}
     with open(path, "rb") as file:
         def page(number: int) -> bytes:
             if number not in newer:
@@ -149,22 +225,20 @@ def records_behind(path: Path, after: int, *, promised: int = 0) -> list[Memory]
                 return file.read(size)
             return newer[number]
 
-        for number in sorted(behind):
-            for entry in _cells(behind[number], page, size, 100 if number == 1 else 0):
-                with contextlib.suppress(ValueError, RecursionError, sqlite3.DatabaseError):
-                    memory = Memory.from_entry(entry_of(entry))
-                    found[memory.id] = memory
-    return [*found.values()]
+        entries = [entry for number in sorted(behind) for entry in _cells(number, page, size)]
+    return list({memory.id: memory for memory in _memories_of(entries)}.values())
 
 
 def tombstones(path: Path) -> dict[str, dict[str, str]]:
-    """Return {mark: {id, why, at}}, as far as SQLite reads it."""
-    return {mark: {"id": i, "why": why, "at": at} for mark, i, why, at in
-            _rows(path, "SELECT mark, id, why, at FROM tomb")}
+    """Return {fingerprint: {id, why, at}}, as far as SQLite reads it."""
+    rows = (_rows(path, "SELECT fingerprint, id, why, at FROM tombstone")
+            or _rows(path, "SELECT mark, id, why, at FROM tomb"))      # before version 4
+    return {fingerprint: {"id": memory_id, "why": why, "at": at}
+            for fingerprint, memory_id, why, at in rows}
 
 
 def facts(path: Path) -> dict[str, str]:
-    """Return the keys and other values of the file, as far as SQLite reads them."""
+    """Return the small values of the file, as far as SQLite reads them."""
     return dict(_rows(path, "SELECT name, value FROM fact"))
 
 
@@ -183,20 +257,27 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def _by_range(path: Path) -> Iterator[str | bytes]:
+    """Yield the entries of the rows that SQLite can read; a range that it cannot is halved."""
     top = _rows(path, "SELECT seq FROM sqlite_sequence WHERE name='memory'")
     if not top:
         return
     with contextlib.closing(_open(path)) as db:
-        todo = [(0, top[0][0])]
-        while todo:
-            low, high = todo.pop()
+        ranges = [(0, top[0][0])]
+        while ranges:
+            low, high = ranges.pop()
             try:
                 rows = db.execute("SELECT entry FROM memory WHERE seq > ? AND seq <= ? "
                                   "ORDER BY seq", (low, high)).fetchall()
                 yield from (entry for entry, in rows if isinstance(entry, (str, bytes)))
             except (sqlite3.Error, UnicodeError):
                 middle = (low + high) // 2
-                todo += [(middle, high), (low, middle)] if middle > low else []
+                if middle > low:
+                    ranges += [(middle, high), (low, middle)]
+
+
+# -- pages of a table (https://sqlite.org/fileformat2.html) -----------------------
+
+_LEAF_OF_TABLE = b"\r"               # the first byte of such a page: 13
 
 
 def _by_page(path: Path) -> Iterator[str | bytes]:
@@ -209,37 +290,42 @@ def _by_page(path: Path) -> Iterator[str | bytes]:
         return newer.get(number) or data[(number - 1) * size:number * size]
 
     for number in range(1, max([len(data) // size, *newer]) + 1):
-        yield from _cells(page(number), page, size, 100 if number == 1 else 0)
+        yield from _cells(number, page, size)
 
 
-def _cells(leaf: bytes, page: Callable[[int], bytes], size: int,
-           start: int) -> Iterator[str | bytes]:
-    """Yield the columns of one leaf that begin like a record, as text or compressed."""
-    if leaf[start:start + 1] != b"\r":               # 13: the leaf of a table
+def _cells(number: int, page: Callable[[int], bytes], size: int) -> Iterator[str | bytes]:
+    """Yield the columns on one page that begin like a record, as text or compressed."""
+    leaf = page(number)
+    start = 100 if number == 1 else 0              # the file's header is on the first page
+    if leaf[start:start + 1] != _LEAF_OF_TABLE:
         return
     count = int.from_bytes(leaf[start + 3:start + 5], "big")
     for place in range(start + 8, min(start + 8 + 2 * count, size - 1), 2):
         at = int.from_bytes(leaf[place:place + 2], "big")
         with contextlib.suppress(IndexError, ValueError):
             length, at = _varint(leaf, at)
-            _, at = _varint(leaf, at)
+            _, at = _varint(leaf, at)              # the row's number
             yield from _entries(_payload(leaf, at, length, page=page, size=size))
 
 
 def _payload(leaf: bytes, at: int, length: int, *, page: Callable[[int], bytes],
              size: int) -> bytes:
     """Return a row's bytes: those on its page, and those on the pages it runs over to."""
-    most, least = size - 35, (size - 12) * 32 // 255 - 23
+    most = size - 35
     if length <= most:
         return leaf[at:at + length]
+    least = (size - 12) * 32 // 255 - 23
     local = least + (length - least) % (size - 4)
-    local = local if local <= most else least
-    data, more = leaf[at:at + local], int.from_bytes(leaf[at + local:at + local + 4], "big")
-    for _ in range(length // (size - 4) + 2):
-        if len(data) >= length or not more:
+    if local > most:
+        local = least
+    data = leaf[at:at + local]
+    following = int.from_bytes(leaf[at + local:at + local + 4], "big")
+    for _ in range(length // (size - 4) + 2):      # damaged pages may follow each other in a ring
+        if len(data) >= length or not following:
             break
-        follows = page(more)
-        data, more = data + follows[4:], int.from_bytes(follows[:4], "big")
+        overflow = page(following)
+        data += overflow[4:]
+        following = int.from_bytes(overflow[:4], "big")
     return data[:length]
 
 
@@ -249,12 +335,14 @@ def _entries(row: bytes) -> Iterator[str | bytes]:
     value = end
     while at < end:
         kind, at = _varint(row, at)
-        wide = (kind - 12) // 2 if kind > 11 else (0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0)[kind]
-        if kind > 12 and kind % 2 and row[value:value + 7] == b'{"id": ':
-            yield row[value:value + wide].decode("utf-8")
-        elif kind > 12 and not kind % 2 and row[value:value + 4] == MAGIC:
-            yield row[value:value + wide]
-        value += wide
+        width = (kind - 12) // 2 if kind > 11 else (0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0)[kind]
+        is_text = kind > 12 and kind % 2 == 1
+        is_blob = kind > 12 and kind % 2 == 0
+        if is_text and row[value:value + 7] == b'{"id": ':
+            yield row[value:value + width].decode("utf-8")
+        elif is_blob and row[value:value + 4] == MAGIC:
+            yield row[value:value + width]
+        value += width
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
@@ -266,5 +354,3 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 128:
             return number, at + step + 1
     return number << 8 | data[at + 8], at + 9
-
-

@@ -12,53 +12,69 @@ in config.yaml. Answers, ranking and promises are those of the store of files:
 
     kill       a transaction is one of SQLite's (WAL, synchronous=FULL): whole, or not there
     processes  one writes at a time, each sees what the others have committed; a reader waits only
-               to bring a large batch into the indexes, or cuts it in memory
+               to bring a large batch into the indexes, or indexes it in memory
     forgotten  deleted bytes are overwritten (secure_delete) and the log is emptied; a keyed hash
                stays. A reader that is busy then leaves its old pages in the log until it ends
     damage     a file that SQLite cannot read is set aside; records are read from its pages, from
                a Markdown mirror or a daily backup in the same root, in this order. So they are
                where the file is missing or empty; what follows a damaged place in the log is
                read, a log that belongs to another file is left out, and both are said
+    loss       an older or a smaller file that was put in the place of the right one is said at
+               each start until it is mended; what was forgotten since stays forgotten
     moves      a process that has the file open follows one that is put in its place, and writes
                one that was deleted again; when the memories moved into files, it gets ConfigError
-    backups    of up to 32 MB of records a copy is kept in backups/ on the first write of a day;
-               above that use `backup`, or copy the file
+    backups    of up to 32 MB of records a copy is kept in backups/ on the first write of a day,
+               and after a move; above that use `backup`, or copy the file
 
 Not there: encryption (refused with HERMES_ENCRYPT=on; use an encrypted disk, or files) and the
 Markdown mirror (`export --format markdown` writes one). Access counts are not synced to the disk.
 2 to 6 KB a memory, most of it indexes: `storage.compress: zstd` halves the record, which was
 6 % (Chinese and English, 6.1 KB) to 17 % (English, 2.1 KB) of the file at 5,000 memories of 300
 characters. Every thousandth write takes some tenths of a second: it brings the newest
-thousand into the indexes (archive/search.py says how). A transaction of more than 256 writes
+thousand into the indexes (search.py says how). A transaction of more than 256 writes
 leaves that to the next search, or to `close`: its records are on the disk at once, and found by
 id, tag and date. `list`, `stats`, `rooms` and `prune` read every record: 2 to 5 s for 100,000.
+
+The parts of an ArchiveStore, each with a module of its own:
+
+    file        ArchiveFile: connection, lock, log; hands damage to Rescue
+    records     RecordTable: records and tags
+    tables      SearchTables: the keyword index; `search` is what can be asked of it
+    tombstones  ArchiveTombstones
+    vectors     ArchiveVectors
+    recovery    LossCheck: was an older file put in place?
 """
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 import sqlite3
-import threading
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import hermes_lite as core
-from hermes_lite import (Config, ConfigError, DamagedData, Memory, MissingPackage, UsageError,
-                         from_json, normalise, redact, to_json, utc_now)
+from hermes_lite import (Config, ConfigError, DamagedData, Locked, Memory, MissingPackage,
+                         StorageError, UsageError, normalise, redact, utc_now)
 from hermes_ext.archive import wal
-from hermes_ext.archive.file import ArchiveFile
-from hermes_ext.archive.tables import (CHUNK, FILE, ArchiveVectors, TombstoneTable, connect, is_sound,
-                                       mended, uri_of, whole)
+from hermes_ext.archive.connection import connect, json_of, uri_of
+from hermes_ext.archive.file import ArchiveFile, rescuing
+from hermes_ext.archive.loss import LossCheck
+from hermes_ext.archive.records import RecordTable
 from hermes_ext.archive.rescue import Rescue, facts, records, tombstones
+from hermes_ext.archive.schema import FILE, is_sound, raise_generation
 from hermes_ext.archive.search import Graph, SearchTables
-from hermes_ext.archive.zstd import check_compressed, check_package, compressed, entry_of, plain
+from hermes_ext.archive.tombstones import ArchiveTombstones
+from hermes_ext.archive.vectors import ArchiveVectors
+from hermes_ext.archive.zstd import check_compressed, check_package, entry_of
 
-__all__ = ["ArchiveStore", "FILE", "check_package", "open_store", "read_copy"]
+__all__ = ["ArchiveSearch", "ArchiveStore", "FILE", "check_package", "open_store", "read_copy"]
 
-_DAILY = 32_000_000                  # bytes of records; above, no copy is made by itself
+_MOST_BACKED_UP = 32_000_000         # bytes of records; above, no copy is made by itself
 
 
 def open_store(root: Path, config: Config, *,
@@ -84,405 +100,494 @@ def read_copy(path: Path) -> tuple[dict[str, Memory], dict[str, dict[str, str]],
     return found, tombstones(path), facts(path).get("tomb_key", "")
 
 
-@functools.lru_cache(1_024)
-def _seconds(created_at: str) -> int:
-    """Return a time as seconds since 1970; one that cannot be read is before all others."""
-    moment = core.parse_time(created_at)
-    return int(moment.timestamp()) if moment else -1
-
-
 class ArchiveSearch:
-    """The searches over an archive; see `RecordSearch` in the core for what each returns."""
+    """The searches over an archive; see `RecordSearch` in the core for what each returns.
 
-    def __init__(self, store: ArchiveStore) -> None:
-        self._store = store
-        self._local = core.LocalHashVectorizer()
+    *reading* is a context in which several queries see one state, all of it indexed.
+    """
 
-    @mended
+    def __init__(self, file: ArchiveFile, table: RecordTable, tables: SearchTables,
+                 config: Config, *, reading: Callable[[], AbstractContextManager[None]],
+                 rebuild: Callable[[], None]) -> None:
+        self.file = file
+        self._records = table
+        self._tables = tables
+        self._settings = config["retrieval"]
+        self._reading = reading
+        self._rebuild = rebuild
+        self._vectorizer = core.LocalHashVectorizer()
+
+    @rescuing
     def words(self, query: str, k: int, *, accept: Callable[[str], bool] | None = None,
               rarest: int | None = None) -> list[tuple[str, float]]:
-        """Rank by BM25; hot memories count hot_boost times. *rarest* as in BM25Index.search."""
-        with self._store.reading():
-            index = self._store.search_tables.index
-            terms = index.query_terms(query, rarest=rarest)
-            return index.search_terms(terms, k, accept=accept, factors=self._store.boosts())
+        with self._reading():
+            terms = self._tables.index.query_terms(query, rarest=rarest)
+            return self._tables.index.search_terms(terms, k, accept=accept,
+                                                   factors=self._records.hot.boosts())
 
-    @mended
+    @rescuing
     def in_context(self, query: str, found: Sequence[tuple[str, float]], *, scale: float = 1.0,
                    accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
-        """Rank what was found by what stands beside it in its source, and by who says it."""
-        with self._store.reading():
-            how, tables = self._store.config["retrieval"], self._store.search_tables
+        def sources(ids: Iterable[str]) -> dict[str, str | None]:
+            return self._tables.postings.sources(
+                memory_id for memory_id in ids if accept is None or accept(memory_id))
+
+        with self._reading():
+            settings = self._settings
             return core.rank_in_context(
-                tables.index, query, found, scale=scale, neighbours=how["neighbours"],
-                share=how["source_share"], speaker=how["speaker"],
-                sources=lambda ids: tables.postings.sources(
-                    i for i in ids if accept is None or accept(i)))
+                self._tables.index, query, found, scale=scale, sources=sources,
+                neighbours=settings["neighbours"], share=settings["source_share"],
+                speaker=settings["speaker"])
 
-    @mended
-    def ideal_score(self, query: str) -> float:
-        """Return the keyword score of a memory that would hold every word of *query*."""
-        with self._store.reading():
-            return self._store.search_tables.index.ideal_score(query)
-
-    @mended
-    def made_between(self, first: datetime, last: datetime) -> list[str]:
-        """Return the ids of memories whose created_at lies in [first, last), newest first."""
-        return [i for i, in self._store.db().execute(
-            "SELECT id FROM memory WHERE made >= ? AND made < ? ORDER BY substr(made, 1, 25) "
-            "DESC, id DESC", (core.iso(first), core.iso(last)))]
-
-    @mended
+    @rescuing
     def spelling(self, query: str, k: int, *,
                  accept: Callable[[str], bool] | None = None) -> list[tuple[str, float]]:
-        """Rank by local vectors, which find shared spelling."""
-        with self._store.reading():
-            return core.search_spelling(
-                self._store.search_tables.index, query, k, texts=self._store.text,
-                accept=accept, vectorizer=self._local)
+        with self._reading():
+            return core.search_spelling(self._tables.index, query, k, texts=self._text,
+                                        accept=accept, vectorizer=self._vectorizer)
 
-    @mended
+    def _text(self, memory_id: str) -> str | None:
+        entry = self._records.entry(memory_id)
+        return entry["content"] if entry else None
+
+    @rescuing
+    def ideal_score(self, query: str) -> float:
+        with self._reading():
+            return self._tables.index.ideal_score(query)
+
+    @rescuing
     def duplicate(self, text: str, *,
                   accept: Callable[[str], bool] | None = None) -> str | None:
-        """Return the most similar memory from 0.85 up that differs in no fact."""
-        with self._store.reading():
-            return core.find_duplicate(self._store.search_tables.index, text,
-                                       self._store.text, accept=accept)
+        with self._reading():
+            return core.find_duplicate(self._tables.index, text, self._text, accept=accept)
 
-    @mended
+    @rescuing
     def conflict_candidates(self, text: str) -> list[str]:
-        """Return ids that may contradict *text*, and some that do not; at most 60."""
-        with self._store.reading():
-            return core.conflict_candidates(self._store.search_tables.index, text)
+        with self._reading():
+            return core.conflict_candidates(self._tables.index, text)
 
-    @mended
-    def graph(self, *, rebuild: bool = False) -> Graph:
-        """Return the graph; *rebuild* makes every index anew from the records."""
-        if rebuild:
-            self._store.checkpoint(rebuild=True)
-        with self._store.reading():
-            return Graph(self._store.search_tables)
-
-    @mended
-    def tagged(self, tags: Sequence[str], most: int | None = None) -> list[str]:
-        """Return the *most* newest ids that have all *tags*; the rarest tag is gone through."""
-        wanted = [*map(whole, core.tag_forms(tags))]
-        for limit in (250, 1_000, 4_000, 16_000) if len(wanted) > 1 else ():
-            counts = {tag: self._store.row(
-                "SELECT count(*) FROM (SELECT 1 FROM tag WHERE tag=? LIMIT ?)", tag, limit)[0]
-                for tag in wanted}
-            wanted.sort(key=counts.__getitem__)
-            if counts[wanted[0]] < limit:
-                break
-        if not wanted:
-            return []
-        more = "".join(" AND EXISTS (SELECT 1 FROM tag WHERE tag=? AND at=one.at AND seq=one.seq)"
-                       for _ in wanted[1:])
-        return [i for i, in self._store.db().execute(
-            "SELECT id FROM tag AS one CROSS JOIN memory USING (seq) WHERE tag=?"
-            f"{more} ORDER BY at DESC, id DESC LIMIT ?",
-            (*wanted, -1 if most is None else most))]
-
-    @mended
+    @rescuing
     def containing(self, text: str) -> list[str]:
-        """Return the ids in whose text *text* stands as it is, inside words too, newest first."""
         wanted = normalise(text)
         if not wanted:
             return []
-        with self._store.reading():
+        statement = "SELECT seq, id, entry FROM memory"
+        with self._reading():
             if core.is_one_word(wanted):
-                keys = core.to_json(self._store.search_tables.index.containing(wanted)).decode()
-                rows = self._store.db().execute("SELECT seq, id, entry FROM memory WHERE id IN "
-                                                 "(SELECT value FROM json_each(?))", (keys,))
+                ids = json_of(self._tables.index.containing(wanted))
+                rows = self.file.db().execute(
+                    f"{statement} WHERE id IN (SELECT value FROM json_each(?))", (ids,))
             else:
-                rows = self._store.db().execute("SELECT seq, id, entry FROM memory")
-            found = [row for row in rows if wanted in normalise(entry_of(row[2])["content"])]
-        return [memory_id for _, memory_id, _ in sorted(found, reverse=True)]
+                rows = self.file.db().execute(statement)
+            found = [(seq, memory_id) for seq, memory_id, entry in rows
+                     if wanted in normalise(entry_of(entry)["content"])]
+        return [memory_id for _, memory_id in sorted(found, reverse=True)]
 
-    @mended
+    @rescuing
     def known_words(self, words: Iterable[str]) -> dict[str, int]:
-        """Return how many memories have a word, for those of *words* that any has."""
-        with self._store.reading():
-            return self._store.search_tables.index.known_words(words)
+        with self._reading():
+            return self._tables.index.known_words(words)
 
-    @mended
+    @rescuing
     def words_beginning(self, start: str) -> list[str]:
-        """Return the words, as they are stemmed, that begin with a word and are longer."""
-        with self._store.reading():
-            return self._store.search_tables.index.words_beginning(start)
+        with self._reading():
+            return self._tables.index.words_beginning(start)
+
+    def tagged(self, tags: Sequence[str], most: int | None = None) -> list[str]:
+        return self._records.tagged(tags, most)
+
+    def made_between(self, first: datetime, last: datetime) -> list[str]:
+        return self._records.made_between(first, last)
+
+    @rescuing
+    def graph(self, *, rebuild: bool = False) -> Graph:
+        if rebuild:
+            self._rebuild()
+        with self._reading():
+            return Graph(self._tables)
 
 
-class ArchiveStore(ArchiveFile, Rescue, TombstoneTable):
-    """Memories in one SQLite file; the head of this module says what it promises."""
+class ArchiveStore:
+    """Memories in one SQLite file; the head of this module says what it promises.
+
+    This class holds the parts together: what a transaction changes, in which order it becomes
+    durable, and what a reader sees of it.
+    """
 
     def __init__(self, root: Path, config: Config, *,
                  clock: Callable[[], datetime] = utc_now) -> None:
-        self.root, self.config, self.clock = root, config, clock
+        self.root = root
         self.path = root / FILE
+        self.config = config
+        self.clock = clock
+        self.progress: Callable[[str, int, int], None] | None = None
         self.files = core.RootFiles(root)
-        self.mirror = core.Mirror(self.files, lambda memory_id: None)
         self.backups = core.Backups(self.files, clock=clock,
                                     kept=config["storage"]["backups_kept"])
-        self.progress: Callable[[str, int, int], None] | None = None
-        self._connection: sqlite3.Connection | None = None
-        self._pid = self.depth = self._reads = 0
-        self._is_void = True                       # there is no file yet
-        self._file: tuple[int, int] | None = None  # which file the connection has open
-        self._is_told_empty = False                # nothing was found that could fill it
-        self._found: list[Memory] = []             # behind the damage of a log, not stored yet
-        self._has_lost = False                     # a log was damaged
-        self._is_due, self._due_pid = False, 0     # the log is brought into the file in a moment
-        self._timer: threading.Timer | None = None
-        self._lock = core.FileLock(root / ".lock")
-        self.kinds: set[str] = set()              # what the open transaction has done
-        self._touches: list[tuple[Sequence[str], datetime]] = []
-        self._gone: set[str] = set()               # ids that this process removed
-        self._pending_purge = False                      # what was removed may stand in the log
-        self._owes = False                         # this process left a batch uncut
-        self._backup_day = self._tombstone_key = ""
-        self._hot: dict[int, float] | None = None
-        self._seen = -1                            # PRAGMA data_version of the hot ones
-        self.search_tables = SearchTables(self.db, config["retrieval"])
-        self.search = ArchiveSearch(self)
-        self.vectors = ArchiveVectors(self)
+        self.recovery = LossCheck(self.files, self.backups)
+        self.rescue = Rescue(self.files, self.backups, self.recovery, clock=clock,
+                             make_store=lambda place: ArchiveStore(place, config, clock=clock))
+        self.file = ArchiveFile(self.files, config["storage"], rescue=self.rescue, loss=self.recovery,
+                                forget=self._forget, before_change=self._back_up)
+        self.tables = SearchTables(self.file.db, config["retrieval"])
+        self.vectors = ArchiveVectors(self.file, self.transaction)
+        self.records = RecordTable(self.file, self.tables, self.vectors, config)
+        self.tombstones = ArchiveTombstones(self.file)
+        self.search = ArchiveSearch(self.file, self.records, self.tables, config,
+                                    reading=self._reading,
+                                    rebuild=lambda: self.checkpoint(rebuild=True))
+        self._is_reading = False                   # a state is held for several queries
+        self._accesses: list[tuple[Sequence[str], datetime]] = []      # to be counted
+        self._has_pending_purge = False            # what was removed may stand in the log
+        self._has_waiting = False                  # this process left a batch that is not indexed
+        self._backup_day = ""                      # the day whose backup is made
+
+    def _forget(self) -> None:
+        """Drop what is held of the file in memory: it is another file, or another state."""
+        self.tables.forget()
+        self.records.hot.forget()
+        self.tombstones.forget()
 
     # -- records ------------------------------------------------------------
 
     def ids(self) -> list[str]:
-        """Return every id, oldest first as stored."""
-        return [row[0] for row in self.db().execute("SELECT id FROM memory ORDER BY seq")]
+        return self.records.ids()
 
-    @mended
-    def text(self, memory_id: str) -> str | None:
-        """Return a memory's content alone."""
-        row = self.row("SELECT entry FROM memory WHERE id=?", memory_id)
-        return row and entry_of(row[0])["content"]
-
-    @mended
     def get(self, memory_id: str) -> Memory | None:
-        row = self.row("SELECT entry FROM memory WHERE id=?", memory_id)
-        return row and Memory.from_entry(entry_of(row[0]))
+        entry = self.records.entry(memory_id)
+        return None if entry is None else Memory.from_entry(entry)
 
-    @mended
-    def entry(self, memory_id: str) -> dict[str, object] | None:
-        """Return a memory's fields unchecked, which is faster."""
-        row = self.row("SELECT entry FROM memory WHERE id=?", memory_id)
-        return row and entry_of(row[0])
+    def entry(self, memory_id: str) -> dict[str, Any] | None:
+        return self.records.entry(memory_id)
+
+    def text(self, memory_id: str) -> str | None:
+        entry = self.records.entry(memory_id)
+        return None if entry is None else entry["content"]
 
     def __iter__(self) -> Iterator[Memory]:
-        last = 0
-        while rows := self._after(last):
-            last = rows[-1][0]
-            for _, entry in rows:
-                yield Memory.from_entry(json.loads(entry))
+        for entry in self.records.entries():
+            yield Memory.from_entry(json.loads(entry))
 
-    @mended
-    def _after(self, seq: int) -> list[tuple[int, str]]:
-        rows = self.db().execute("SELECT seq, entry FROM memory WHERE seq > ? ORDER BY seq "
-                                  "LIMIT ?", (seq, CHUNK))
-        return [(seq, plain(entry)) for seq, entry in rows]
-
-    @mended
     def __len__(self) -> int:
-        return self.row("SELECT count FROM counts")[0]
+        return self.records.count()
 
-    @mended
+    @rescuing
     def is_taken(self, memory_id: str) -> bool:
-        """Tell whether the id is in use or was: an id never comes back."""
-        return memory_id in self._gone or self.row(
-            "SELECT 1 FROM memory WHERE id=? UNION ALL SELECT 1 FROM tomb WHERE id=?",
-            memory_id, memory_id) is not None
+        return (memory_id in self.tombstones.retired or self.records.has(memory_id)
+                or self.tombstones.has(memory_id))
 
     def put(self, memory: Memory) -> None:
-        """Add a memory, or replace the one with its id; UsageError when no file can hold it."""
-        try:
-            entry = to_json(memory.entry())
-            memory = Memory.from_entry(from_json(entry))
-        except (ValueError, TypeError, RecursionError) as problem:
-            raise UsageError(f"this memory cannot be stored: {problem}") from None
-        self._do("put")
-        self._put(memory, entry.decode())
-
-    def _put(self, memory: Memory, entry: str) -> None:
-        old = self.row("SELECT seq, doc, entry FROM memory WHERE id=?", memory.id)
-        text = memory.content
-        old_text = entry_of(old[2])["content"] if old else None
-        same = old_text == text
-        if old and not same:
-            self.search_tables.retire(old[1], old_text)
-            self.row("DELETE FROM vector WHERE seq=?", old[0])
-            self.row("INSERT OR IGNORE INTO pending VALUES (?)", old[0])
-        doc = old[1] if same else self.search_tables.add()
-        values = (doc, memory.access_count, whole(memory.created_at),
-                  memory.source and whole(memory.source), self._stored(entry), memory.id)
-        if old:
-            self.row("UPDATE memory SET doc=?, accesses=?, made=?, source=?, entry=? "
-                      "WHERE id=?", *values)
-        else:
-            seq = self.db().execute(
-                "INSERT INTO memory (doc, accesses, made, source, entry, id) "
-                "VALUES (?, ?, ?, ?, ?, ?)", values).lastrowid
-            if self.vectors.kind():
-                self.row("INSERT INTO pending VALUES (?)", seq)
-        self._heat(doc, memory.access_count)
-        if old and not same:
-            self._cool(old[1])
-        if old:
-            seq = old[0]
-            self.row("DELETE FROM tag WHERE seq=?", seq)
-        if memory.tags:
-            at = _seconds(memory.created_at)
-            self.db().executemany("INSERT OR IGNORE INTO tag VALUES (?, ?, ?)", (
-                (whole(tag), at, seq) for tag in core.tag_forms(memory.tags)))
+        self.records.put(memory)
 
     def remove(self, memory_id: str, *, why: str | None, also: Iterable[str] = ()) -> None:
-        """Delete a memory and leave a tombstone: its id, keyed hashes of its text, *why*.
-
-        *also* are other wordings under which it may come back. *why* None leaves no tombstone.
-        """
-        self._do("del")
-        row = self.row("SELECT seq, doc, entry FROM memory WHERE id=?", memory_id)
-        text = row and entry_of(row[2])["content"]
+        text = self.records.delete(memory_id)
         if why:
-            tombstone = memory_id, redact(str(why))[0], core.iso(self.clock())
-            self.bury((self.tombstone_mark(each), *tombstone) for each in (text or "", *also))
-        if row:
-            self.search_tables.retire(row[1], text)
-            self.row("DELETE FROM memory WHERE seq=?", row[0])
-            self._cool(row[1])
-        self._gone.add(memory_id)
-        self._pending_purge = True
+            tombstone = {"id": memory_id, "why": redact(str(why))[0], "at": core.iso(self.clock())}
+            self.tombstones.add({self.tombstones.fingerprint(each) for each in (text or "", *also)},
+                                tombstone)
+        self.tombstones.retired.add(memory_id)
+        self._has_pending_purge = True
         core.remove_unfinished_move(self.root)
 
     def count_accesses(self, memory_ids: Sequence[str], moment: datetime) -> None:
-        """Count an access of each, when the transaction ends and without waiting for a sync."""
-        if not self.depth:
+        """Count an access of each when the transaction ends, without waiting for the disk."""
+        if not self.file.is_in_transaction:
             raise UsageError("records change only inside store.transaction()")
-        self._touches.append((tuple(memory_ids), moment))
+        self._accesses.append((tuple(memory_ids), moment))
 
-    def _count(self, memory_ids: Sequence[str], moment: datetime) -> None:
-        for memory_id in memory_ids:
-            row = self.row("SELECT doc, entry FROM memory WHERE id=?", memory_id)
-            if row:
-                entry = core.count_access(entry_of(row[1]))
-                entry["last_accessed"] = core.iso(moment)
-                text = to_json(entry).decode()
-                # A recall keeps the record's form: it must work where no package is installed.
-                stored = text if isinstance(row[1], str) else compressed(text)
-                self.row("UPDATE memory SET entry=?, accesses=? WHERE id=?",
-                          stored, entry["access_count"], memory_id)
-                self._heat(row[0], entry["access_count"])
+    def forgotten(self, text: str) -> dict[str, str] | None:
+        return self.tombstones.find(text)
 
-    def _heat(self, doc: int, count: int) -> None:
-        """Note in memory whether a document is hot."""
-        if self._hot is not None:
-            self._hot.pop(doc, None)
-            if count >= self.config["retrieval"]["hot_threshold"]:
-                self._hot[doc] = float(self.config["retrieval"]["hot_boost"])
+    def removals(self) -> dict[str, dict[str, str]]:
+        return self.tombstones.by_id()
 
-    def _cool(self, doc: int) -> None:
-        if self._hot is not None:
-            self._hot.pop(doc, None)
+    def remove_tombstone(self, text: str, *, memory_id: str = "") -> None:
+        self.tombstones.remove(text, memory_id=memory_id)
 
-    def boosts(self) -> dict[int, float]:
-        """Return the factor of each hot document, read again when another process wrote."""
-        seen, = self.row("PRAGMA data_version")
-        if self._hot is None or seen != self._seen:
-            how = self.config["retrieval"]
-            self._hot = dict.fromkeys((doc for doc, in self.db().execute(
-                "SELECT doc FROM memory WHERE accesses > 0 AND accesses >= ?",
-                (how["hot_threshold"],))), float(how["hot_boost"]))
-            self._seen = seen
-        return self._hot
+    def get_tombstones(self) -> tuple[str, dict[str, dict[str, str]]]:
+        return self.tombstones.get_all()
 
-    # -- upkeep -------------------------------------------------------------
+    def set_tombstones(self, key: str, tombstones: dict[str, dict[str, str]]) -> None:
+        self.tombstones.replace_all(key, tombstones)
 
-    @mended
+    # -- transactions -------------------------------------------------------
+
+    @contextlib.contextmanager
+    def transaction(self, *, timeout: float | None = None) -> Iterator[None]:
+        """Hold the lock, up to date, and commit at the end. Locked after *timeout* seconds.
+
+        A transaction inside another joins it. An exception that leaves the outer one undoes all
+        of it.
+        """
+        if self.file.is_in_transaction:
+            yield
+            return
+        with self.file.exclusive(timeout):
+            try:
+                self._begin()
+                yield
+                self._commit()
+            except BaseException as problem:
+                self._roll_back()
+                if isinstance(problem, sqlite3.Error):
+                    self.file.handle(problem, "nothing of this write was stored; repeat it")
+                raise
+            finally:
+                self._accesses = []
+
+    def _begin(self) -> None:
+        self.file.follow()
+        self.file.db().execute("BEGIN IMMEDIATE")
+        self.tables.read(to_write=True)
+        if self.tables.is_outdated:
+            self._index_all()
+        if self.file.has_lost:
+            self._make_good()
+
+    def _index_all(self) -> None:
+        self.file.change("index")
+        self.records.index_all()
+
+    def _make_good(self) -> None:
+        """After a loss, store what was found in the log; what was forgotten stays away."""
+        key, known = self.tombstones.get_all()
+        copied_key, copied = self.rescue.tombstones()
+        fresh = {fingerprint: tombstone for fingerprint, tombstone in copied.items()
+                 if fingerprint not in known and key == copied_key}
+        for fingerprint, tombstone in fresh.items():
+            self.tombstones.add([fingerprint], tombstone)
+            if self.records.has(tombstone["id"]):
+                self.remove(tombstone["id"], why=None)
+        for memory in self.file.found_in_log:
+            if self.get(memory.id) != memory and not self.tombstones.has(memory.id):
+                self.put(memory)
+
+    def _commit(self) -> None:
+        """Make the transaction durable, then take what was removed out of the log."""
+        kinds = self.file.changes
+        if kinds:
+            self._index_fresh()
+            self.tables.save()
+            raise_generation(self.file.db())
+        self.file.db().execute("COMMIT")
+        self.file.found_in_log, self.file.has_lost = [], False
+        if kinds or self._accesses:
+            self.file.checkpoint_soon()
+        if self._has_pending_purge:
+            self._has_pending_purge = not self.file.empty_log()
+        if {"delete", "lift"} & kinds:
+            self.tombstones.write_copy()
+        try:
+            self._write_accesses()
+        except sqlite3.Error:
+            if not kinds:
+                raise
+            self._roll_back()                      # the write itself is stored
+
+    def _index_fresh(self) -> None:
+        """Index what the transaction brought, unless it is a batch; that waits for a search."""
+        if self.tables.waiting <= self.tables.FEW:
+            self.tables.catch_up()
+        self._has_waiting = self.tables.waiting > 0
+        if len(self.tables.tail) >= self.tables.TAIL:
+            self.tables.flush()
+
+    def _write_accesses(self) -> None:
+        """Count accesses, in a transaction of their own that does not wait for the disk."""
+        if not self._accesses:
+            return
+        db = self.file.db()
+        db.execute("PRAGMA synchronous=NORMAL")
+        db.execute("BEGIN IMMEDIATE")
+        for memory_ids, moment in self._accesses:
+            self.records.count_accesses(memory_ids, moment)
+        raise_generation(db)
+        db.execute("COMMIT")
+        db.execute("PRAGMA synchronous=FULL")
+
+    def _roll_back(self) -> None:
+        """Undo the open transaction; memory is ahead of the file, so it is read again."""
+        self.file.roll_back()
+        self._forget()
+
+    def _back_up(self) -> None:
+        """Before the first write of a day, copy the records to backups/, if they are not many."""
+        day = self._today()
+        if day != self._backup_day:
+            self._backup_day = day
+            name = f"auto_index.json.{day}.bak"
+            if not (self.root / "backups" / name).exists():
+                self._write_backup(name)
+
+    def back_up_move(self) -> None:
+        """Copy the records that were moved here today to backups/, if they are not many.
+
+        The backup of the day, where there is one, is of the store that they came from.
+        """
+        self._write_backup(f"auto_index.json.{self._today()}_moved.bak")
+
+    def _today(self) -> str:
+        return f"{self.clock().astimezone(self.config.zone):%Y%m%d}"
+
+    def _write_backup(self, name: str) -> None:
+        is_small = self.path.stat().st_size < 8 * _MOST_BACKED_UP
+        if is_small and 0 < self.records.size() < _MOST_BACKED_UP:
+            self.files.write(f"backups/{name}", core.join_rows(
+                entry.encode() for entry in self.records.entries()))
+            self.backups.drop_old(is_taken=self.is_taken, held=len(self),
+                                  has_loss=self.recovery.count_before_loss > 0)
+
+    # -- reading ------------------------------------------------------------
+
+    @rescuing
+    def refresh(self) -> None:
+        """Take over what other processes wrote; costs one small query."""
+        if self.file.is_in_transaction or self._is_reading:
+            return
+        self.file.follow()
+        with self._snapshot():
+            self.tables.read()
+        if self.tables.is_outdated or self.file.found_in_log:
+            with self.transaction():               # makes the indexes anew, stores what was found
+                pass
+        if self.recovery.is_unreported:
+            self._report_loss()
+
+    def _report_loss(self) -> None:
+        """Say that an older file was put in place, once what was forgotten is gone from it."""
+        self.recovery.is_unreported = False
+        with contextlib.suppress(Locked, StorageError), self.transaction():
+            pass
+        self.files.notices.append(self.describe_loss())
+
+    @rescuing
+    def describe_loss(self) -> str:
+        """Return the sentence about an older file that was put in place, "" without one."""
+        self.file.follow()
+        self.file.db()
+        if not self.recovery.count_before_loss:
+            return ""
+        return self.recovery.describe(len(self), len(self.recovery.missing(self.is_taken)))
+
+    @contextlib.contextmanager
+    def _snapshot(self) -> Iterator[None]:
+        """See one state of the file for several queries."""
+        db = self.file.db()
+        db.execute("BEGIN")
+        self._is_reading = True
+        try:
+            yield
+        finally:
+            self._is_reading = False
+            db.execute("COMMIT")
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        """See one state of the file for several queries, all of it indexed.
+
+        Inside a transaction it is the transaction's own.
+        """
+        if self.file.is_in_transaction:
+            if self.tables.waiting:
+                self.file.change("index")
+                self.tables.catch_up()
+            yield
+            return
+        if self._is_reading:
+            yield
+            return
+        self.refresh()
+        if self.tables.waiting:
+            with contextlib.suppress(Locked, StorageError):
+                self._catch_up()
+        with self._snapshot():
+            self.tables.read()
+            self.tables.catch_up(in_memory=True)   # what could not be written
+            yield
+
+    def _catch_up(self) -> None:
+        """Bring what a large batch left waiting into the indexes, a transaction a chunk.
+
+        Locked where another process holds the store for longer than this one would need to index
+        it all, in memory alone.
+        """
+        total = self.tables.waiting
+        timeout = min(self.config["storage"]["lock_timeout_seconds"], total / 1_000)
+        while self.tables.waiting:
+            with self.transaction(timeout=timeout):
+                self.file.change("index")
+                self.tables.catch_up(self.tables.BULK)
+            if self.progress and total > 500:
+                self.progress("indexing", max(0, total - self.tables.waiting), total)
+
+    @rescuing
     def version(self) -> object:
         """Return a value that changes when another process has written."""
-        return id(self.db()), self.row("PRAGMA data_version")[0]
+        return id(self.file.db()), self.file.row("PRAGMA data_version")[0]
+
+    # -- maintenance --------------------------------------------------------
 
     def checkpoint(self, *, rebuild: bool = False) -> None:
         """Bring what is fresh into the tables.
 
         *rebuild* makes every index anew, and stores every record as storage.compress says.
         """
-        with self.transaction() if rebuild else contextlib.nullcontext():
-            if rebuild:
-                self._store_by_setting()
+        if rebuild:
+            with self.transaction():
                 self._index_all()
+                self.records.store_by_setting()
         self.refresh()
         self._catch_up()
         with self.transaction():
-            self.kinds.add("index")
-            self.search_tables.flush()
+            self.file.change("index")
+            self.tables.flush()
 
     def faults(self) -> list[str]:
         """Say what is wrong with the file, without mending it; reads all of it."""
         if not self.path.exists():
-            return [f"{FILE} is missing"] if self._has_remains() else []
+            return [f"{FILE} is missing"] if self.rescue.has_remains() else []
         if wal.has_page(self.path) and not wal.is_of_file(self.path):
             return [f"{FILE}-wal belongs to another state of {FILE}"]
-        how = "mode=ro" if os.access(self.root, os.W_OK) else "immutable=1"
+        mode = "mode=ro" if os.access(self.root, os.W_OK) else "immutable=1"
         try:
-            with contextlib.closing(connect(f"{uri_of(self.path)}?{how}")) as db:
-                said = [row for row, in db.execute("PRAGMA integrity_check(3)") if row != "ok"]
-                if db.execute("PRAGMA user_version").fetchone() == (0,):
-                    if self._has_remains():
-                        said.append(f"{FILE} is empty, and what lies beside it shows that it "
-                                    "was not")
-                    return said                    # its tables are not made yet
-                check_compressed(db)
-                count, held = db.execute("SELECT (SELECT count(*) FROM memory), count "
-                                         "FROM counts").fetchone()
+            with contextlib.closing(connect(f"{uri_of(self.path)}?{mode}")) as db:
+                return self._faults_of(db)
         except sqlite3.Error as problem:
             return [f"{FILE} cannot be read: {problem}"]
         except MissingPackage as problem:
             return [f"{FILE} cannot be checked: {problem}"]
-        return said + ([f"the indexes hold {held} memories of {count}"] if held != count else [])
 
-    def _stored(self, entry: str) -> str | bytes:
-        """Return a record in the form that storage.compress asks for; see archive_zstd."""
-        return compressed(entry) if self.config["storage"]["compress"] == "zstd" else entry
+    def _faults_of(self, db: sqlite3.Connection) -> list[str]:
+        found = [row for row, in db.execute("PRAGMA integrity_check(3)") if row != "ok"]
+        if db.execute("PRAGMA user_version").fetchone() == (0,):       # there are no tables yet
+            if self.rescue.has_remains():
+                found.append(f"{FILE} is empty, and what lies beside it shows that it was not")
+            return found
+        check_compressed(db)
+        count, = db.execute("SELECT count(*) FROM memory").fetchone()
+        indexed, = db.execute("SELECT count FROM counts").fetchone()
+        if indexed != count:
+            found.append(f"the indexes hold {indexed} memories of {count}")
+        return found
 
-    def _store_by_setting(self) -> None:
-        """Write every record in the form that storage.compress asks for."""
-        self.kinds.add("index")
-        last = 0
-        while rows := self.db().execute("SELECT seq, entry FROM memory WHERE seq > ? ORDER BY "
-                                         "seq LIMIT ?", (last, CHUNK)).fetchall():
-            last = rows[-1][0]
-            for seq, entry in rows:
-                stored = self._stored(plain(entry))
-                if stored != entry:
-                    self.row("UPDATE memory SET entry=? WHERE seq=?", stored, seq)
+    def copy_to(self, path: Path) -> None:
+        """Write a whole and checked copy of the file; see ArchiveFile."""
+        self.file.copy_to(path)
 
-    def _index_all(self) -> None:
-        """Empty the indexes; every document waits to be cut again."""
-        self.kinds.add("index")
-        self.search_tables.clear()
-        self.row("UPDATE memory SET doc = -1 - seq")
-        rows = self.db().execute("SELECT seq FROM memory ORDER BY seq").fetchall()
-        self.db().executemany("UPDATE memory SET doc=? WHERE seq=?", (
-            (self.search_tables.add(), seq) for seq, in rows))
-        self._hot = None
+    def finish(self) -> None:
+        """Make the file alone whole, and close it; see ArchiveFile."""
+        self.file.finish()
+        self._has_pending_purge = False
 
-    def _every_row(self) -> Iterator[tuple[int, str]]:
-        last = 0
-        while rows := self._after(last):
-            last = rows[-1][0]
-            yield from rows
-
-    def _back_up(self) -> None:
-        """Before the first write of a day, copy the records to backups/, if they are not many."""
-        day = f"{self.clock().astimezone(self.config.zone):%Y%m%d}"
-        if day == self._backup_day:
+    def close(self) -> None:
+        """Bring the log into the file and close it; it opens again when it is asked."""
+        if self.file.is_in_transaction:
             return
-        self._backup_day = day
-        name = f"backups/auto_index.json.{day}.bak"
-        size = self.row("SELECT coalesce(sum(length(entry)), 0) FROM memory")[0] if (
-            self.path.stat().st_size < 8 * _DAILY) else _DAILY
-        if not size or size >= _DAILY or (self.root / name).exists():
-            return
-        self.files.write(name, core.join_rows(entry.encode() for _, entry in self._every_row()))
-        self.backups.drop_old(is_taken=self.is_taken, held=len(self), has_loss=False)
+        if self.file.is_open_in_place():
+            with contextlib.suppress(sqlite3.Error, Locked, StorageError, ConfigError):
+                if self._has_pending_purge:
+                    self._has_pending_purge = not self.file.empty_log()
+                is_leaving_at_once = sys.exc_info()[0] is not None
+                if self._has_waiting and not is_leaving_at_once:
+                    self._catch_up()
+        self.file.close()

@@ -1,10 +1,12 @@
-"""The log of an archive (`memory_archive.db-wal`), read without SQLite. A part of archive/store.py.
+"""The log of an archive (`memory_archive.db-wal`), read without SQLite.
 
 SQLite ends its reading of the log at the first frame whose checksum does not fit, without a word,
 and it applies whatever log lies beside a file, also one of another file. This module finds both.
 
-The file's *generation* is the application_id in its header: a number that starts at random and
-that every transaction raises, so that the header alone tells which state a file or a log is of.
+The format is SQLite's (https://sqlite.org/walformat.html): a head of 32 bytes, then frames, each
+a head of 24 bytes and a page. A frame's head is page number, size of the file in pages where a
+commit ends (else 0), two salts, and a checksum that goes on from the frame before. The
+*generation* is specified in schema.py.
 """
 from __future__ import annotations
 
@@ -15,8 +17,11 @@ from array import array
 from pathlib import Path
 from typing import NamedTuple
 
+import hermes_lite as core
+
 __all__ = ["Frame", "frames", "generation_of", "has_page", "is_of_file", "length", "log_of",
-           "page_size", "promised_frames", "read_beside_sqlite", "sync_beside_sqlite", "verified_pages"]
+           "page_size", "promised_frames", "read_beside_sqlite", "remove_log", "set_log_aside",
+           "sync_beside_sqlite", "verified_pages"]
 
 _HEAD, _FRAME = 32, 24                             # bytes before all frames; before each page
 _GENERATION = 68                                   # where a file's header has it
@@ -40,6 +45,23 @@ def length(path: Path) -> int:
         return log_of(path).stat().st_size
     except FileNotFoundError:
         return 0
+
+
+def remove_log(path: Path) -> None:
+    """Delete the log of a file, and what processes share of it."""
+    for end in ("-wal", "-shm"):
+        path.with_name(f"{path.name}{end}").unlink(missing_ok=True)
+
+
+def set_log_aside(path: Path) -> str:
+    """Keep a copy of the log and empty it, so that nothing of it comes into the file.
+
+    Returns the name of the copy.
+    """
+    copy = core.set_aside(log_of(path), copy=True).name
+    os.truncate(log_of(path), 0)
+    path.with_name(f"{path.name}-shm").unlink(missing_ok=True)
+    return copy
 
 
 # (Process, device, inode) -> descriptor. To close any descriptor of a file drops every lock that

@@ -101,7 +101,8 @@ def backup_files(store: FileStore, beside: Path) -> Iterator[tuple[str, bytes]]:
         tombstones = core.tombstones_file(*store.get_tombstones())
         yield "tombstones.json", core.seal(tombstones, store.files.cipher)
     left_out = (r"(index|graph|tombstones)\.json|index\.journal|\.search/.*|.*\.damaged-.*"
-                r"|backups/(?!prune_|rejected_|snapshot_).*|\.vector_backend.*|\.state_records\.json"
+                r"|backups/(?!prune_|rejected_|snapshot_).*|\.vector_backend.*"
+                r"|\.state_(records|archive)\.json"
                 r"|stb_snapshot\.json|config\.yaml\.restored"
                 + (r"|store/.*" if store.files.cipher else ""))
     for name, path in steps(store, "backing up", files_of(store.root)):

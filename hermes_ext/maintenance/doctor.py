@@ -110,7 +110,11 @@ def _check_archive(store: FileStore, checkup: Checkup) -> None:
     if faults:
         checkup.append(Check("records", "fail", "; ".join(faults), "repair"))
         return
-    checkup.append(Check("records", "ok", "the file is whole and the indexes fit"))
+    loss = store.describe_loss()
+    if loss:
+        checkup.append(Check("records", "fail", loss, "repair"))
+    else:
+        checkup.append(Check("records", "ok", "the file is whole and the indexes fit"))
     tombstones = tombstones_of(store)
     back = {each["id"] for each in tombstones.values()} & {*store.ids()}
     if back:

@@ -28,9 +28,11 @@ from pathlib import Path
 
 import hermes_lite as core
 from hermes_lite import (ConfigError, DamagedData, FileStore, HermesLite, Operation, Param, Record,
-                         Refused, Store, UsageError)
+                         Refused, StorageError, Store, UsageError)
 
 __all__ = ["Migrated", "OPERATIONS", "migrate"]
+
+_LOSS_CHECK = ".state_archive.json"                    # notes what the archive held, see loss.py
 
 _CHUNK = 2_000
 _OF_FILES = ("index.json", "index.journal", ".state_records.json", "vectors.json", "vectors.f32",
@@ -75,6 +77,11 @@ def migrate(memory: HermesLite, to: str) -> Migrated:
     warnings = [*source.files.notices, *left, *_outdated_settings(memory, to)]
     source.files.notices.clear()
     memory.store = _opened(memory, to)
+    if to == "archive":
+        try:
+            memory.store.back_up_move()
+        except StorageError as problem:
+            warnings.append(f"moved; no daily backup of the archive could be made: {problem}")
     return Migrated(to, count, tombstones, vectors, resumed, tuple(warnings))
 
 
@@ -210,7 +217,7 @@ def _take_archive(memory: HermesLite, source: FileStore) -> list[str]:
     key, tombstones = source.get_tombstones()
     if tombstones:                                 # the archive is recovered with this copy, too
         source.files.write("backups/tombstones.bak", core.tombstones_file(key, tombstones))
-    for leftover in (f"{name}-wal", f"{name}-shm"):
+    for leftover in (f"{name}-wal", f"{name}-shm", _LOSS_CHECK):
         (root / leftover).unlink(missing_ok=True)
     os.replace(root / ".migrate" / name, root / name)
     _sync_strictly(root)
@@ -246,7 +253,7 @@ def _take_files(memory: HermesLite, source: Store) -> list[str]:
         os.replace(path, place)
     _sync_strictly(root)
     return _remove([*(source.path.with_name(source.path.name + end)
-                      for end in ("", "-wal", "-shm")), made])
+                      for end in ("", "-wal", "-shm")), root / _LOSS_CHECK, made])
 
 
 def _sync_strictly(folder: Path) -> None:

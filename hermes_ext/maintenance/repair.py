@@ -8,13 +8,14 @@ waits, or gets Locked.
 
 Repair closes modes, removes leftovers, writes missing Markdown, compacts the journal and makes
 every index anew; the index of cold storage is brought to what its files hold. Where another
-program has put a smaller or older index.json in place, repair brings back what the mirror and the
-backups still hold; with --accept-loss the smaller one counts from now on, and Markdown files
-without a record go to backups/. Records that cannot be read are recovered as at any start of the
-store; damaged files are set aside, and files set aside stay.
+program has put a smaller or older index.json or memory_archive.db in place, repair brings back
+what the mirror and the backups still hold; with --accept-loss the smaller one counts from now on,
+and Markdown files without a record go to backups/. Records that cannot be read are recovered as
+at any start of the store; damaged files are set aside, and files set aside stay.
 """
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -40,7 +41,7 @@ def repair(memory: HermesLite, *, accept_loss: bool = False, dry_run: bool = Fal
     """Repair whatever can be repaired without loss; see the head of this module."""
     store = file_store(memory)
     if is_archive(store):
-        return _repair_archive(memory, store, dry_run=dry_run)
+        return _repair_archive(memory, store, accept_loss=accept_loss, dry_run=dry_run)
     if dry_run:
         return _planned(memory, store, accept_loss=accept_loss)
     with store.transaction():
@@ -56,11 +57,17 @@ def _sentences(plan: Iterable[_Step]) -> list[str]:
     return [step.sentence for step in plan]
 
 
-def _repair_archive(memory: HermesLite, store: FileStore, *, dry_run: bool) -> Done:
+def _repair_archive(memory: HermesLite, store: FileStore, *, accept_loss: bool,
+                    dry_run: bool) -> Done:
     plan = list(_steps_of_archive(store))
     if not dry_run:
         for step in steps(store, "repairing", plan):
             step.run()
+    with contextlib.nullcontext() if dry_run else store.transaction():
+        plan_of_loss = list(_steps_of_loss(memory, store, accept_loss=accept_loss))
+        for step in () if dry_run else plan_of_loss:
+            step.run()
+    plan += plan_of_loss
     done = _sentences(plan) + _repair_cold(store, dry_run=dry_run)
     return Done(tuple(done), dry_run=dry_run, warnings=tuple(memory.take_notices()))
 
@@ -122,28 +129,30 @@ def _close(paths: Iterable[Path]) -> None:
 
 
 def _steps_of_loss(memory: HermesLite, store: FileStore, *, accept_loss: bool) -> Iterator[_Step]:
-    """Yield how to bring back memories that a replaced index.json lost, or how to accept it."""
+    """Yield how to bring back memories that a replaced file lost, or how to accept it."""
     if not store.recovery.count_before_loss:
         return
+    name = "memory_archive.db" if is_archive(store) else "index.json"
+    places = "backups/" if is_archive(store) else "store/ and backups/"
     if accept_loss:
         notes = [path for each in store.recovery.missing(store.is_taken)
                  if (path := store.root / "store" / f"{each.id}.md").exists()]
         if notes:
             yield _Step(f"set {core.pluralize(len(notes), 'Markdown file')} without a record "
                         "aside in backups/", lambda: _set_aside(store.root, notes))
-        yield _Step(f"count the {len(store)} memories of index.json as all there are",
+        yield _Step(f"count the {len(store)} memories of {name} as all there are",
                     store.recovery.accept_loss)
         return
     lost = _lost_memories(memory, store)
     if lost:
         count = core.pluralize(len(lost), "memory", "memories")
-        yield _Step(f"bring back {count} that index.json has lost, from store/ and backups/",
+        yield _Step(f"bring back {count} that {name} has lost, from {places}",
                     lambda: _put_all(store, lost))
-    yield _Step("count index.json as whole again", store.recovery.accept_loss)
+    yield _Step(f"count {name} as whole again", store.recovery.accept_loss)
 
 
 def _lost_memories(memory: HermesLite, store: FileStore) -> list[Memory]:
-    """Return, redacted, the memories that mirror and backups hold and index.json does not.
+    """Return, redacted, the memories that mirror and backups hold and the store does not.
 
     Those in cold storage are not lost.
     """
@@ -189,6 +198,6 @@ def _repair_cold(store: FileStore, *, dry_run: bool) -> list[str]:
 
 OPERATIONS = (
     Operation("repair", "repair whatever can be repaired without loss", repair, (
-        Param("accept_loss", bool, "count a replaced index.json that holds less as right",
+        Param("accept_loss", bool, "count a replaced file of records that holds less as right",
               False),), show, writes=True, destructive=True),
 )

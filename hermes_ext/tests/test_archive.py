@@ -26,7 +26,7 @@ import hermes_lite as core                                                      
 from hermes_lite import (ConfigError, FileStore, HermesLite, LocalHashVectorizer,  # noqa: E402
                          Locked, Memory, MissingPackage, Refused, StorageError)
 from hermes_ext.archive import wal, zstd                                          # noqa: E402
-from hermes_ext.maintenance import migrate                                        # noqa: E402
+from hermes_ext.maintenance import doctor, migrate, repair                                        # noqa: E402
 from hermes_ext.archive.store import FILE, ArchiveStore                                 # noqa: E402
 from hermes_ext.archive.search import SearchTables                                # noqa: E402
 from hermes_ext.tests.base import TIMEOUT, run_command  # noqa: E402
@@ -316,20 +316,20 @@ class TestPromises(Case):
         self.small()
         store = self.archive()
         self.fill(store, 50)
-        store._drop_connection()                   # as after a kill: nothing was closed
+        store.file.drop()                   # as after a kill: nothing was closed
         other = self.archive()
         self.assertEqual([*other.ids()], [f"mem_{n:04}" for n in range(50)])
         self.assertEqual(len(other.search.tagged(["odd"])), 25)
-        self.assertEqual(other.row("SELECT cut FROM counts"), (0,))
+        self.assertEqual(other.file.row("SELECT indexed FROM counts"), (0,))
         self.check_indexes(other)
-        self.assertEqual(other.row("SELECT cut FROM counts"), (50,))
+        self.assertEqual(other.file.row("SELECT indexed FROM counts"), (50,))
         self.fill(other, 5, start=50)
         with contextlib.suppress(KeyboardInterrupt), contextlib.closing(other):
             raise KeyboardInterrupt                # nobody waits for indexes then
-        self.assertEqual(self.archive().row("SELECT cut FROM counts"), (50,))
+        self.assertEqual(self.archive().file.row("SELECT indexed FROM counts"), (50,))
         other.refresh()
         other.close()                              # whoever left it uncut sees to it
-        self.assertEqual(self.archive().row("SELECT cut FROM counts"), (55,))
+        self.assertEqual(self.archive().file.row("SELECT indexed FROM counts"), (55,))
 
     def test_who_cannot_write_searches_what_a_batch_left_all_the_same(self) -> None:
         self.small()
@@ -361,20 +361,32 @@ class TestPromises(Case):
         self.check_indexes(reader)
 
     def test_a_file_of_an_earlier_format_is_taken_over(self) -> None:
-        for version in (1, 2):
+        for version in (1, 2, 3):
             store = self.archive(f"v{version}")
             self.fill(store, 9)
+            with store.transaction():
+                store.put(Memory("mem_gone", "the harbour master is Olga"))
+            with store.transaction():
+                store.remove("mem_gone", why="forgotten")
             store.close()
             with contextlib.closing(sqlite3.connect(store.path)) as db:
                 db.executescript(
-                    "DROP TABLE counts; DROP TABLE word; DROP TABLE vocabulary; "
-                    "ALTER TABLE memory ADD COLUMN long INTEGER NOT NULL DEFAULT 0; "
-                    "ALTER TABLE memory ADD COLUMN mark BLOB NOT NULL DEFAULT x''; "
-                    "CREATE INDEX memory_long ON memory (doc) WHERE long; "
-                    "CREATE INDEX memory_mark ON memory (mark); CREATE TABLE state (one); "
-                    "CREATE TABLE word (block, term); CREATE TABLE slice (at, bits); "
-                    f"PRAGMA user_version={version}")
+                    "DROP TABLE counts; DROP TABLE word; "
+                    "CREATE TABLE counts (one, next, flushed, cut, count); "
+                    "CREATE TABLE word (block, term); CREATE TABLE vocabulary (term); "
+                    "ALTER TABLE tombstone RENAME TO tomb; DROP INDEX tombstone_id; "
+                    "ALTER TABLE tomb RENAME COLUMN fingerprint TO mark; "
+                    "CREATE INDEX tomb_id ON tomb (id)")
+                if version < 3:
+                    db.executescript(
+                        "ALTER TABLE memory ADD COLUMN long INTEGER NOT NULL DEFAULT 0; "
+                        "ALTER TABLE memory ADD COLUMN mark BLOB NOT NULL DEFAULT x''; "
+                        "CREATE INDEX memory_long ON memory (doc) WHERE long; "
+                        "CREATE INDEX memory_mark ON memory (mark); CREATE TABLE state (one); "
+                        "CREATE TABLE slice (at, bits)")
+                db.execute(f"PRAGMA user_version={version}")
             store = self.archive(f"v{version}")
+            self.assertIsNotNone(store.forgotten("the harbour master is Olga"))
             self.check_indexes(store)
             self.assertEqual(store.search.duplicate(store.text("mem_0003")), "mem_0003")
             self.fill(self.archive(f"v{version}"), 5, start=9)
@@ -479,7 +491,7 @@ class TestPromises(Case):
         store = self.archive()
         with store.transaction():
             store.put(Memory("mem_q", "Quetzalcoatl keeps the key"))
-        store.row("PRAGMA busy_timeout=0")
+        store.file.row("PRAGMA busy_timeout=0")
         with contextlib.closing(sqlite3.connect(store.path)) as reader:
             reader.execute("BEGIN")
             reader.execute("SELECT count(*) FROM memory").fetchone()
@@ -510,10 +522,10 @@ class TestPromises(Case):
         store = self.archive()
         self.fill(store, 1)
         full = sqlite3.OperationalError("database or disk is full")
-        with mock.patch.object(store, "_count", side_effect=full):
+        with mock.patch.object(store.records, "count_accesses", side_effect=full):
             with self.assertRaises(StorageError), store.transaction():
                 store.count_accesses(["mem_0000"], START)
-        self.assertEqual(store.row("PRAGMA synchronous"), (2,))
+        self.assertEqual(store.file.row("PRAGMA synchronous"), (2,))
 
     def test_what_is_removed_leaves_no_trace_in_any_index(self) -> None:
         self.small()
@@ -525,7 +537,7 @@ class TestPromises(Case):
                 store.remove(memory_id, why="forgotten")
         store.close()
         with contextlib.closing(sqlite3.connect(store.path)) as db:
-            for name in ("memory", "fresh", "word", "vocabulary", "entity"):
+            for name in ("memory", "fresh", "word", "entity"):
                 self.assertEqual(db.execute(f"SELECT count(*) FROM {name}").fetchone(), (0,), name)
             self.assertEqual({byte for sizes, in db.execute("SELECT sizes FROM length")
                               for byte in sizes}, {0})
@@ -607,7 +619,7 @@ class TestPromises(Case):
     def test_a_count_that_fails_takes_no_write_with_it(self) -> None:
         store = self.archive()
         self.fill(store, 3)
-        full = mock.patch.object(store, "_count", side_effect=sqlite3.OperationalError("full"))
+        full = mock.patch.object(store.records, "count_accesses", side_effect=sqlite3.OperationalError("full"))
         with full, store.transaction():
             store.put(Memory("mem_new", "a heron", created_at=core.iso(self.now)))
             store.remove("mem_0001", why="forgotten")
@@ -666,7 +678,7 @@ class TestOneFile(Case):
         shutil.copy(store.path, self.folder / f"{name}_older.db")
         self.fill(store, 1, start=1)
         store.finish()
-        with mock.patch.object(store, "_settle_soon"):
+        with mock.patch.object(store.file, "checkpoint_soon"):
             self.fill(store, count, start=2)
             (self.folder / name).mkdir()
             for each in (FILE, f"{FILE}-wal", *([f"{FILE}-shm"] if shared else [])):
@@ -702,13 +714,13 @@ class TestOneFile(Case):
     def test_a_log_that_cannot_be_written_back_is_named_when_the_store_closes(self) -> None:
         store = self.archive()
         self.fill(store, 1)
-        row = store.row
+        row = store.file.row
 
         def failing(statement: str, *values: object) -> object:
             if "wal_checkpoint" in statement:
                 raise sqlite3.OperationalError("disk I/O error")
             return row(statement, *values)
-        with mock.patch.object(store, "row", failing):
+        with mock.patch.object(store.file, "row", failing):
             store.close()
         self.assertIn("keep both together", " ".join(store.files.notices))
 
@@ -897,8 +909,8 @@ class TestOneFile(Case):
         reader.refresh()
         self.assertEqual(len(reader), 5)
         store.refresh()
-        store._build_anew("test")
-        store._take_rescued()
+        store.rescue.build("test")
+        store.rescue.put_in_place()
         writer = self.archive()
         self.fill(writer, 1, start=5)
         reader.refresh()
@@ -938,6 +950,148 @@ class TestOneFile(Case):
         store = self.archive()
         store.refresh()
         self.assertEqual(len(store), 30)
+
+
+class TestLoss(Case):
+    """An older, or a smaller, archive in the place of the right one is not followed in silence."""
+
+    def fill(self, store: ArchiveStore, start: int, end: int) -> None:
+        for number in range(start, end):
+            with store.transaction():
+                store.put(Memory(f"mem_{number:04}", f"note {number} of the {THINGS[number % 9]}",
+                                 created_at=core.iso(self.now)))
+
+    def replaced_by_older(self, name: str = "a") -> ArchiveStore:
+        """A store of nine, of which four were stored and one forgotten after the copy of five."""
+        store = self.archive(name)
+        self.fill(store, 0, 6)
+        store.close()
+        older = self.folder / f"{name}_older.db"
+        newer = self.folder / f"{name}_newer.db"
+        shutil.copy(store.path, older)
+        self.fill(store, 6, 10)
+        with store.transaction():
+            store.remove("mem_0002", why="forgotten")
+        store.close()
+        shutil.copy(store.path, newer)
+        shutil.copy(older, store.path)
+        return self.archive(name)
+
+    def said(self, name: str = "a") -> str:
+        """What a start of the store says."""
+        store = self.archive(name)
+        store.refresh()
+        said = " ".join(store.files.notices)
+        store.close()
+        return said
+
+    def test_it_is_said_at_each_start_with_the_way_to_mend(self) -> None:
+        store = self.replaced_by_older()
+        store.refresh()
+        self.assertRegex(" ".join(store.files.notices),
+                         "replaced by an older copy of it: it holds 5 memories where there were "
+                         "9; .*--accept-loss")
+        self.assertEqual(store.faults(), [])
+        self.fill(store, 20, 22)                   # work goes on
+        store.close()
+        self.assertIn("holds 7 memories where there were 9", self.said())
+        self.assertIn("holds 7 memories where there were 9", self.said())
+
+    def test_what_was_forgotten_since_stays_forgotten(self) -> None:
+        store = self.replaced_by_older()
+        store.refresh()
+        self.assertIsNone(store.get("mem_0002"))
+        self.assertIsNotNone(store.forgotten("note 2 of the 合同"))
+
+    def test_accepted_it_is_said_no_more(self) -> None:
+        self.replaced_by_older().close()
+        with self.memory() as memory:
+            repair.repair(memory, accept_loss=True)
+        self.assertEqual(self.said(), "")
+        with self.memory() as memory:
+            memory.remember("the gateway is checked on Mondays")
+        self.assertEqual(self.said(), "")
+
+    def test_the_right_file_put_back_ends_it(self) -> None:
+        store = self.replaced_by_older()
+        self.assertIn("where there were 9", self.said())
+        shutil.copy(self.folder / "a_newer.db", store.path)
+        self.assertEqual(self.said(), "")
+        self.assertEqual(len(self.archive()), 9)
+
+    def test_repair_brings_back_what_the_daily_backups_hold(self) -> None:
+        store = self.archive()
+        self.fill(store, 0, 2)
+        store.close()
+        shutil.copy(store.path, self.folder / "older.db")
+        self.fill(store, 2, 6)
+        self.now += timedelta(days=1)
+        self.fill(store, 6, 7)                     # the backup of the day is made of six
+        store.close()
+        shutil.copy(self.folder / "older.db", store.path)
+        self.assertIn("run `repair` to bring back 4", self.said())
+        with self.memory() as memory:
+            checks = {check.name: check for check in doctor.doctor(memory)}
+            self.assertEqual((checks["records"].state, checks["records"].command),
+                             ("fail", "repair"))
+            self.assertIn("where there were 7", checks["records"].message)
+            done = repair.repair(memory)
+            self.assertIn("bring back 4 memories", " ".join(done.did))
+            self.assertEqual({*memory.store.ids()}, {f"mem_{n:04}" for n in range(6)})
+        self.assertEqual(self.said(), "")
+
+    def test_another_archive_that_holds_less_is_named_and_one_that_holds_more_is_not(self) -> None:
+        for count in (2, 12):
+            store, other = self.archive(f"this{count}"), self.archive(f"other{count}")
+            self.fill(store, 0, 6)
+            self.fill(other, 0, count)
+            store.close()
+            other.close()
+            shutil.copy(other.path, store.path)
+            said = self.said(f"this{count}")
+            self.assertEqual("where there were 6" in said, count < 6, said)
+
+    def test_an_open_store_says_it_too(self) -> None:
+        store = self.archive()
+        self.fill(store, 0, 2)
+        store.close()
+        shutil.copy(store.path, self.folder / "older.db")
+        self.fill(store, 2, 6)
+        store.finish()
+        store.refresh()
+        os.replace(self.folder / "older.db", store.path)
+        store.refresh()
+        self.assertIn("holds 2 memories where there were 6", " ".join(store.files.notices))
+
+    def test_a_kill_a_rescue_and_a_move_give_no_false_alarm(self) -> None:
+        store = self.archive()
+        self.fill(store, 0, 4)
+        store.close()
+        with mock.patch.object(store.file, "checkpoint_soon"):
+            self.fill(store, 4, 9)                 # in the log alone, and noted nowhere
+        shutil.copytree(store.root, self.folder / "killed")
+        self.assertEqual(self.said("killed"), "")
+        self.assertEqual(len(self.archive("killed")), 9)
+        store.close()
+        data = bytearray(store.path.read_bytes())
+        data[100:700] = os.urandom(600)
+        store.path.write_bytes(data)
+        self.assertNotIn("was replaced", self.said())      # but rescued
+        self.assertEqual(self.said(), "")
+        with self.memory() as memory:
+            migrate.migrate(memory, "files")
+            self.assertFalse((memory.root / ".state_archive.json").exists())
+            memory.forget("mem_0001")
+            migrate.migrate(memory, "archive")
+        self.assertEqual(self.said(), "")
+
+    def test_a_note_that_cannot_be_read_says_nothing(self) -> None:
+        store = self.archive()
+        self.fill(store, 0, 2)
+        store.close()
+        for text in ("", "{", "[]", '{"version": 9}'):
+            (store.root / ".state_archive.json").write_text(text)
+            self.assertEqual(self.said(), "")
 
 
 @contextlib.contextmanager
@@ -1021,11 +1175,11 @@ class TestCompression(Case):
 
     def forms(self, store: ArchiveStore) -> dict[str, int]:
         """How many records are stored as text, and how many as a BLOB."""
-        return dict(store.db().execute(
+        return dict(store.file.db().execute(
             "SELECT typeof(entry), count(*) FROM memory GROUP BY 1").fetchall())
 
     def frame(self, store: ArchiveStore, number: int) -> bytes:
-        return store.row("SELECT entry FROM memory WHERE id=?", f"mem_{number:04}")[0]
+        return store.file.row("SELECT entry FROM memory WHERE id=?", f"mem_{number:04}")[0]
 
     def check(self, store: ArchiveStore, count: int) -> None:
         self.assertEqual([*store], [self.note(number) for number in range(count)])
@@ -1038,7 +1192,7 @@ class TestCompression(Case):
             store = self.archive(self.compress)
             self.fill(store, 50)
             self.check(store, 50)
-            sizes[self.compress], = store.row("SELECT sum(length(CAST(entry AS BLOB))) "
+            sizes[self.compress], = store.file.row("SELECT sum(length(CAST(entry AS BLOB))) "
                                                "FROM memory")
         self.assertLess(sizes["zstd"], 0.7 * sizes["none"])
         self.assertEqual(self.forms(store), {"blob": 50})
@@ -1120,7 +1274,7 @@ class TestCompression(Case):
         store = self.archive()
         self.fill(store, 3)
         with store.transaction():
-            store.row("UPDATE memory SET entry=? WHERE id='mem_0001'", self.frame(store, 1)[:-9])
+            store.file.row("UPDATE memory SET entry=? WHERE id='mem_0001'", self.frame(store, 1)[:-9])
         with self.assertRaisesRegex(StorageError, "mended; nothing of this write was stored"):
             with store.transaction():
                 store.remove("mem_0001", why="forgotten")

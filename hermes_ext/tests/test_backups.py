@@ -268,7 +268,8 @@ class Restore(Case):
         memory = self.filled()
         odd = ["hermes_ext/evil.py", "hermes_lite.py", "sitecustomize.py", "AGENTS.md", "x.ics",
                ".obsidian/plugins/a/main.js", "store/.hidden.md", "store/a/b.md", "rooms/x.py",
-               "logs/evil.sh", "data/x.json", ".state_sync.json", ".state_records.json", ".bashrc", "store/CON.exe",
+               "logs/evil.sh", "data/x.json", ".state_sync.json", ".state_records.json",
+               ".state_archive.json", ".bashrc", "store/CON.exe",
                "cold/evil.py", "cold/cold_1.jsonl.gz", "config.yaml.restored", "stb_snapshot.json",
                ".search/index.bin", "backups/manual.tar.gz", "Config.yaml", "vault/x.md"]
         usual = ["rooms/new.md", "store/mine.md", "logs/audit.log", ".state_sediment.json",

@@ -62,6 +62,19 @@ class TestMigrate(unittest.TestCase):
                    for chunk in store.vectors.chunks() for name in chunk.checksums()}
         return [each.entry() for each in store], store.get_tombstones(), vectors, memory.state("job")
 
+    def test_an_archive_can_be_rescued_from_a_backup_on_its_first_day(self) -> None:
+        for _ in range(2):                         # the second makes the backup of the day
+            with self.memory() as memory:
+                memory.remember(f"the gateway is checked on {core.iso(memory.clock())}")
+        with self.memory() as memory:
+            memory.remember("the office dog is called Rex")
+            before = {each.id: each for each in memory.store}
+            migrate.migrate(memory, "archive")
+        (memory.root / FILE).write_bytes(b"")
+        with self.memory() as memory:
+            memory.store.refresh()
+            self.assertEqual({each.id: each for each in memory.store}, before)
+
     def test_there_and_back_every_field_tombstone_vector_and_state_is_the_same(self) -> None:
         memory = self.memory()
         self.fill(memory, 120)
@@ -144,7 +157,7 @@ class TestMigrate(unittest.TestCase):
             def read_beside(source: object, target: ArchiveStore) -> int:
                 reader = stack.enter_context(contextlib.closing(sqlite3.connect(target.path)))
                 reader.execute("BEGIN")
-                reader.execute("SELECT * FROM tomb").fetchall()
+                reader.execute("SELECT * FROM tombstone").fetchall()
                 return copy_tombstones(source, target)
             with mock.patch.object(migrate, "_copy_tombstones", read_beside):
                 self.refused(memory, "archive", Locked)
