@@ -176,7 +176,8 @@ class _Look:
 
     def _is_as_before(self) -> bool:
         """Compare the folder with the head of the state alone: the rest costs as much again."""
-        head, _, rest = (self.store.files.read(".state_vault.json") or b"").partition(b', "stamps"')
+        saved = self.store.files.read(".state_vault.json") or b""
+        head, _, rest = saved.partition(b', "stamps"')
         with contextlib.suppress(ValueError, LookupError, TypeError):
             state = from_json(head + b"}") if rest else {}
             self.store.mirror.spared = frozenset(state["spared"])
@@ -437,8 +438,8 @@ class _Look:
         state = to_json({"version": 1, "look": look, "spared": sorted(self.store.mirror.spared),
                          "stamps": self.stamps, "marks": self.marks})
         with contextlib.suppress(StorageError):
-            write_atomic(self.memory.root / ".state_vault.json", seal(state, self.store.files.cipher),
-                         durable=False)
+            write_atomic(self.memory.root / ".state_vault.json",
+                         seal(state, self.store.files.cipher), durable=False)
 
 
 def _uncounted(data: bytes) -> bytes:

@@ -139,8 +139,8 @@ def _reopened(target: Store) -> Store:
     fresh = type(target)(target.root, target.config, clock=target.clock)
     fresh.refresh()
     if fresh.files.notices:
-        raise DamagedData(f"the copy is not whole ({fresh.files.notices[0]}); nothing was changed, run "
-                          "it again")
+        raise DamagedData(f"the copy is not whole ({fresh.files.notices[0]}); nothing was changed, "
+                          "run it again")
     return fresh
 
 

@@ -185,4 +185,5 @@ class Outbox:
 
     def _save(self, look: str) -> None:
         self.book.state.update(look=look, n=self.book.n, device=self.book.device)
-        self.store.files.write(".state_sync.json", to_json({**self.book.state, "rows": self.book.rows}))
+        state = {**self.book.state, "rows": self.book.rows}
+        self.store.files.write(".state_sync.json", to_json(state))
