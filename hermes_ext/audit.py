@@ -94,7 +94,7 @@ class Audit:
         """Append a line; StorageError or Locked where that cannot be done."""
         if event.what in _READS and not self.reads:
             return
-        why = None if event.why is None or getattr(self.memory.store, "cipher", None) else (
+        why = None if event.why is None or self.memory.store.files.cipher else (
             self.memory.redact(event.why)[0][:200])
         query = None if event.query is None else _hmac(
             self.key("audit query"), event.query.encode("utf-8", "replace"))

@@ -120,7 +120,7 @@ def export(memory: HermesLite, file: str | os.PathLike | None = None, *,
                                                 tags=tags or (), agent=agent)}
     rows = [memory.redactor.outgoing(row) for row in memory.store if row.id in chosen]
     warnings = ("the store is encrypted, this export is plain text",) if (
-        getattr(memory.store, "cipher", None)) else ()
+        memory.store.files.cipher) else ()
     if target is None:
         text = _text(name, rows)
         memory.systems.emit("export", [row.id for row in rows])
@@ -238,7 +238,7 @@ def _file_rows(memory: HermesLite, stream: IO[bytes], path: Path, *, format: str
     head = stream.peek(64).removeprefix(b"\xef\xbb\xbf").lstrip()
     if is_ciphertext(head):
         try:
-            plain = unseal(stream.read(), getattr(memory.store, "cipher", None))
+            plain = unseal(stream.read(), memory.store.files.cipher)
         except ValueError as problem:
             raise UsageError(f"{path.name} cannot be opened: {problem}") from None
         stream = io.BufferedReader(io.BytesIO(plain))

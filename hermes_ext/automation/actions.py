@@ -172,7 +172,7 @@ def append(memory: HermesLite, file: str, row: Memory, *, cause: str,
     read, on expires_at, on a date in the text, or on the day the memory was made. Where a
     memory is encrypted and has no readable notes, none is written here either.
     """
-    if getattr(memory.store, "cipher", None) and not memory.config["encryption"]["markdown"]:
+    if memory.store.files.cipher and not memory.config["encryption"]["markdown"]:
         raise Refused(f"{Path(file).name} would hold readable text, and encryption.markdown is "
                       "false; use run or webhook, or set it to true")
     with _locked(memory):

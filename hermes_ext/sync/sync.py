@@ -248,7 +248,7 @@ def _chosen(memory: HermesLite, state: Mapping[str, object], folder: object, pla
         raise Refused("FOLDER lies inside the data root, where the store's own files are; choose "
                       "a folder that your machines share", "inside_root")
     was_sealed = bool((state.get("own") or {}).get("sealed"))
-    if (getattr(memory.store, "cipher", None) or was_sealed) and not folder_cipher(memory) and (
+    if (memory.store.files.cipher or was_sealed) and not folder_cipher(memory) and (
             not (plain or state.get("plain"))):
         raise Refused(f"{'its files were sealed' if was_sealed else 'this store is encrypted'} "
                       "and would become readable in the folder; set HERMES_SYNC_KEY, in .env for "
