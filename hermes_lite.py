@@ -7802,10 +7802,7 @@ class Journal:
 
         Entries up to byte *checked_until* were checked when the search state was saved.
         """
-        data = b""
-        with contextlib.suppress(FileNotFoundError), open(self._journal, "rb") as file:
-            file.seek(start)
-            data = file.read()
+        data = self._read_from(start)
         self.end = start
         *lines, tail = data.split(b"\n")
         if tail and self._is_whole(tail):          # only its line end is missing
@@ -7818,6 +7815,22 @@ class Journal:
                 self._files.check_key(line[9:])
                 self._files.notices.append(_BAD_LINE)
                 self.damage = "bad"
+
+    def _read_from(self, start: int) -> bytes:
+        """Return the journal's bytes from *start*; b"" where there is none, or a folder instead."""
+        try:
+            with open(self._journal, "rb") as file:
+                file.seek(start)
+                return file.read()
+        except FileNotFoundError:
+            return b""
+        except OSError as problem:
+            if not self._journal.is_dir():
+                raise StorageError(f"cannot read {self._journal}: {problem.strerror}; mend its "
+                                   "owner, its mode or the disk, and try again") from None
+            self._files.set_aside(self._journal)
+            self.damage = "bad"
+            return b""
 
     def _operations(self, line: bytes, *, is_checked: bool) -> list[list]:
         if not self._is_whole(line):

@@ -4092,6 +4092,21 @@ print(json.dumps([answers, errors]))""", self.root).split("\n")[-1])
             memory.remember(NOTES[3], meta={"s": nest})
         self.assertEqual(len(memory.list()), 1)
 
+    def test_a_folder_in_the_place_of_the_journal_or_a_state_is_set_aside_and_said(self):
+        with self.open() as memory:
+            memory.remember("the copper kettle is kept in the attic")
+        for name in ("index.journal", ".state_prune.json"):
+            path = self.root / name
+            path.unlink(missing_ok=True)
+            path.mkdir()
+            with self.open() as memory:
+                self.assertEqual(len(memory.list()), 1)
+                memory.state("prune")
+                self.assertIn(f"{name} was damaged (set aside as ", "".join(memory.take_notices()))
+                memory.remember(f"{name} is a file again")
+                memory.forget(memory.recall(f"{name} again")[0].id)
+            self.assertFalse(path.is_dir())
+
     def test_a_damaged_journal_is_set_aside_and_mended_from_the_mirror(self):
         self.large("first note about whales", "second note about ships", "third note about trains")
         journal = self.root / "index.journal"

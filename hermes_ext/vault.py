@@ -265,8 +265,10 @@ class _Look:
             if not isinstance(problem, ValueError):
                 raise                              # the disk or the lock, not the file
             self._leave(name, str(problem))
-        except (ValueError, OSError) as problem:
-            self._leave(name, getattr(problem, "strerror", None) or str(problem))
+        except OSError as problem:                 # not seen, so that the next look tries again
+            self._say(name, "left", None, problem.strerror or str(problem))
+        except ValueError as problem:
+            self._leave(name, str(problem))
 
     def _is_torn(self, name: str, data: bytes, memory: Memory) -> bool:
         """Tell whether the file is the beginning of its record and no editor left it so."""

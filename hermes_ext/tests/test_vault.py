@@ -1,5 +1,6 @@
 """Vault: a hand edit counts, what the store wrote itself does not, nothing is lost."""
 import contextlib
+import errno
 import os
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import tempfile
 import time
 import unittest
 from pathlib import Path
+from unittest import mock
 
 HOUSE = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(HOUSE))
@@ -392,6 +394,22 @@ class TestFiles(VaultCase):
         self.assertEqual(self.of(path).content, "Now it is UTF-8: 中文内容")
         self.memory.forget(path.stem)
         self.assertFalse(path.exists())
+
+    def test_a_note_that_the_disk_does_not_give_is_read_at_the_next_look(self):
+        self.remember()
+        note = self.notes / "by hand.md"
+        note.write_text("The gate code of the harbour is on the blue card\n")
+        opened = os.open
+
+        def failing(path, *flags, **more):
+            if os.fspath(path) == str(note):
+                raise OSError(errno.EIO, os.strerror(errno.EIO), str(note))
+            return opened(path, *flags, **more)
+        with mock.patch.object(os, "open", failing):
+            self.assertEqual(self.look(), ["left"])
+            self.assertEqual(self.look(), ["left"])
+        self.assertEqual(self.look(), ["added"])
+        self.assertIn("harbour", "".join(memory.content for memory in self.memory.list()))
 
     def test_a_link_is_not_followed_in_either_direction(self):
         path = self.remember()
