@@ -6721,6 +6721,9 @@ class Store(Protocol):
     def refresh(self) -> None:
         """Take over what other processes wrote since the last look; cheap when there is none."""
 
+    def revision(self) -> list:
+        """Return what differs once the records have changed, as far as `refresh` has looked."""
+
     def transaction(self, *, timeout: float | None = None) -> AbstractContextManager[None]:
         """Change records: all or nothing, durable at the end. One inside another joins it."""
 
@@ -8599,6 +8602,9 @@ class FileStore:
 
     def refresh(self) -> None:
         self._reader.refresh()
+
+    def revision(self) -> list:
+        return [list(version or ()) for version in self.journal.seen or ()]
 
     # -- transactions -------------------------------------------------------
 

@@ -3685,6 +3685,15 @@ class FileStoreContract(StoreContract, Case):
     def make(self) -> h.FileStore:
         return h.FileStore(self.root, Config(environ={}), clock=lambda: self.now)
 
+    def test_the_revision_differs_once_a_record_has_changed(self):
+        store = self.filled()
+        before = store.revision()
+        store.refresh()
+        self.assertEqual(store.revision(), before)
+        with store.transaction():
+            store.count_accesses(["mem_1"], NOON)
+        self.assertNotEqual(store.revision(), before)
+
 
 class StoreFiles(Case):
     """Durability, damage, links and modes of the file store."""

@@ -527,6 +527,11 @@ class ArchiveStore:
 
     # -- maintenance --------------------------------------------------------
 
+    @mended
+    def revision(self) -> list:
+        """Return what differs once the records have changed."""
+        return [*self.row("SELECT next, retired, changes FROM counts")]
+
     def checkpoint(self, *, rebuild: bool = False) -> None:
         """Bring what is fresh into the tables.
 

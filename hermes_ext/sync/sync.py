@@ -129,7 +129,7 @@ class _Run:
         applier = self.applier
         self.outbox.check_identity()
         memory.store.refresh()
-        revision = getattr(memory.store, "revision", list)()
+        revision = memory.store.revision()
         changed, lost = applier.local.changed()
         incoming = self.inbox.read(self.outbox.path.name, {book.device: book.n},
                                    again=book.again or lost)
@@ -178,7 +178,7 @@ def sync(memory: HermesLite, folder: str | os.PathLike | None = None, *, plain: 
         path = _chosen(memory, state, folder, plain, make=not dry_run)
         if not dry_run and not plain and state and state["folder"] == str(path):
             memory.store.refresh()
-            revision = getattr(memory.store, "revision", list)()
+            revision = memory.store.revision()
             if state["look"] and state["look"] == state_hash(path, listed(path), revision):
                 return Synced(str(path), state["device"])
         state = _whole(memory, path, plain)

@@ -445,7 +445,7 @@ def _look(scene: Scene, needed: Iterable[str], *, deep: bool) -> dict:
 
 def _saved(memory: HermesLite) -> str:
     """Return the text of what prune and restore put into backups/."""
-    cipher, parts = getattr(memory.store, "cipher", None), []
+    cipher, parts = memory.store.files.cipher, []
     for path in [*memory.root.glob("backups/prune_*"), *memory.root.glob("backups/before_*")]:
         with contextlib.suppress(ValueError, OSError):
             for name, data in core.read_files(path):
