@@ -525,12 +525,12 @@ class ArchiveStore:
         """Return a value that changes when another process has written."""
         return id(self.file.db()), self.file.row("PRAGMA data_version")[0]
 
-    # -- maintenance --------------------------------------------------------
-
-    @mended
+    @rescuing
     def revision(self) -> list:
         """Return what differs once the records have changed."""
-        return [*self.row("SELECT next, retired, changes FROM counts")]
+        return [*self.file.row("SELECT next, retired, changes FROM counts")]
+
+    # -- maintenance --------------------------------------------------------
 
     def checkpoint(self, *, rebuild: bool = False) -> None:
         """Bring what is fresh into the tables.
