@@ -7164,11 +7164,7 @@ class Records:
 
     def created_at(self, memory_id: str) -> str:
         """Return when a memory was made, in UTC; the earliest time where that is unreadable."""
-        found = self.lines[memory_id].split(b', "created_at": "', 1)[1][:25].decode()
-        if found.endswith("+00:00"):
-            return found
-        when = parse_time(json.loads(self.lines[memory_id])["created_at"])
-        return iso(when or datetime.min.replace(tzinfo=timezone.utc))
+        return _created_at(self.lines[memory_id])
 
     def made_between(self, first: datetime, last: datetime) -> list[str]:
         """Return the ids of memories whose created_at lies in [first, last), newest first."""
@@ -7184,6 +7180,15 @@ class Records:
         """Return the crc32 of a memory's id and text, None where there is no such memory."""
         line = self.lines.get(memory_id)
         return None if line is None else zlib.crc32(line[:line.index(b', "category": ')]) or 1
+
+
+@functools.lru_cache(1 << 15)       # thousands are sorted by it for one question about a tag
+def _created_at(line: bytes) -> str:
+    found = line.split(b', "created_at": "', 1)[1][:25].decode()
+    if found.endswith("+00:00"):
+        return found
+    when = parse_time(json.loads(line)["created_at"])
+    return iso(when or datetime.min.replace(tzinfo=timezone.utc))
 
 
 def join_rows(rows: Iterable[bytes]) -> bytes:
@@ -8177,9 +8182,9 @@ class FileSearch:
 
     def tagged(self, tags: Sequence[str], most: int | None = None) -> list[str]:
         ids = self.index.with_all(f"#{tag}" for tag in tag_forms(tags))
-        newest = sorted(((self._records.created_at(memory_id), memory_id) for memory_id in ids),
-                        reverse=True)
-        return [memory_id for _, memory_id in newest[:most]]
+        dated = ((self._records.created_at(memory_id), memory_id) for memory_id in ids)
+        newest = sorted(dated, reverse=True) if most is None else heapq.nlargest(most, dated)
+        return [memory_id for _, memory_id in newest]
 
     def made_between(self, first: datetime, last: datetime) -> list[str]:
         return self._records.made_between(first, last)

@@ -103,7 +103,8 @@ CONTENTS: dict[str, tuple[str, dict[str, str]]] = {
         "provenance": "show how a memory came to be",
         "snapshot": "keep all memories as they are now, compare with that, or bring it back",
         "snapshots": "list the snapshots",
-        "consolidate": "list, or merge, facts that say the same in several lanes"}),
+        "consolidate": "list, or merge, facts that say the same in several lanes",
+        "inject": "lay out what an agent should know before it answers a message"}),
     "shell": ("shell", {"shell": "type commands one after the other"}),
     "settings": ("settings", {
         "config": "list, get or set a setting, or show where they stand"}),

@@ -39,6 +39,7 @@ Modules, each using only those above it:
     extension     Lanes, the Extension: gate, merge, sliding life, what is hidden from search
     facts, review, rules (rule_conflicts), conflicts, notes, relations, stale, provenance,
     snapshots, duplicates: each a few functions and their commands
+    inject        the block for a turn: the newest of each lane, or what a message asks for
     commands      all commands; agent_memory: the same as one class
 
 A write that breaks the policy raises Refused with a reason code of `policy.REASONS`, and is

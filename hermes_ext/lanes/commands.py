@@ -3,8 +3,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hermes_ext.lanes import (conflicts, duplicates, facts, notes, provenance, relations, review,
-                              rules, snapshots, stale)
+from hermes_ext.lanes import (conflicts, duplicates, facts, inject, notes, provenance, relations,
+                              review, rules, snapshots, stale)
 from hermes_ext.lanes.extension import find
 from hermes_ext.lanes.origin import Claim, claiming
 from hermes_ext.lanes.tied import read_tie
@@ -13,7 +13,8 @@ from hermes_lite import HermesLite, Operation, UsageError
 __all__ = ["OPERATIONS", "run_with"]
 
 OPERATIONS = tuple(operation for module in (
-    facts, review, rules, conflicts, notes, relations, stale, provenance, snapshots, duplicates)
+    facts, review, rules, conflicts, notes, relations, stale, provenance, snapshots, duplicates,
+    inject)
     for operation in module.OPERATIONS)
 
 

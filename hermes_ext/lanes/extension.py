@@ -1,6 +1,7 @@
 """The Extension: decides what is stored under which authority, and what a search finds."""
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -15,12 +16,13 @@ from hermes_ext.lanes.policy import (CONFIDENCE, ORIGINS, REASONS, Policy, lowes
 from hermes_ext.lanes.state import LaneState
 from hermes_ext.lanes.tied import stale_reason
 from hermes_ext.lanes.wording import Wording
-from hermes_lite import (ConfigError, Draft, HermesLite, Hit, Memory, Refused, UsageError, iso,
-                         parse_time)
+from hermes_lite import (ConfigError, Draft, HermesLite, Hit, Memory, Refused, Store, UsageError,
+                         iso, parse_time)
 
 __all__ = ["Lanes", "find", "system"]
 
 _DEPTH = 50                    # memories that are looked at for each other name of a person
+_CHECKED = 4_096              # seals whose check is remembered
 _PERSON = ("observation", "conversation")
 
 
@@ -35,6 +37,7 @@ class Lanes:
         self._wording = Wording(self.policy.synonyms)
         self._reworded: tuple[str, dict[str, float]] = "", {}
         self._key: bytes | None = None
+        self._checked: dict[str, tuple[str, Mapping[str, object], Authority]] = {}   # by seal
 
     @property
     def key(self) -> bytes:
@@ -45,7 +48,16 @@ class Lanes:
 
     def authority(self, memory: Memory) -> Authority:
         """Return what a memory may do; without a valid seal it is evidence of external origin."""
-        return read_authority(memory, self.key)
+        note = memory.meta.get(NAME)
+        seal = note.get("seal") if isinstance(note, Mapping) else None
+        if not isinstance(seal, str):
+            return read_authority(memory, self.key)
+        known = self._checked.get(seal)
+        if known is None or known[:2] != (memory.content, note):
+            if len(self._checked) >= _CHECKED:
+                self._checked.clear()
+            known = self._checked[seal] = memory.content, note, read_authority(memory, self.key)
+        return known[2]
 
     def rank_of(self, memory: Memory) -> int:
         """Return the place of a memory's origin; 0 is the most trusted."""
@@ -270,10 +282,13 @@ class Lanes:
 
     def _found(self, tag: str, most: int | None,
                accept: Callable[[Authority], bool]) -> list[Memory]:
-        self.memory.store.refresh()
+        store = self.memory.store
+        store.refresh()
         now, found = self.memory.clock(), []
-        for memory_id in self.memory.store.search.tagged((tag,)):
-            one = self.memory.store.get(memory_id)
+        newest = store.search.tagged((tag,), None if most is None else 4 * most)
+        rest = () if most is None or len(newest) < 4 * most else _after(store, tag, len(newest))
+        for memory_id in itertools.chain(newest, rest):
+            one = store.get(memory_id)
             if one is None:
                 continue
             authority = self.authority(one)
@@ -315,6 +330,11 @@ class Lanes:
             return None
         lane = self.policy.lanes[self.authority(memory).lane]
         return f"{lane.name} not recalled for {lane.days} days"
+
+
+def _after(store: Store, tag: str, count: int) -> Iterator[str]:
+    """Yield the ids of a tag after the *count* newest; they are looked for when one is wanted."""
+    yield from store.search.tagged((tag,))[count:]
 
 
 def is_trusted_over(old: Authority, new: Authority) -> bool:
