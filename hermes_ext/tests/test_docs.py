@@ -174,6 +174,7 @@ class Scenario:
         self.configure(lanes=True)
         self.run("lanes", "add", "The ferry costs four euros")
         self.run("snapshot", "--label", "before")
+        self.run("inject", "--message", "What does the ferry cost?", "--session", "s1")
         self.configure()
 
     def show_a_large_prune(self) -> None:
