@@ -73,20 +73,26 @@ _kept: dict[tuple[int, int, int], int] = {}
 def read_beside_sqlite(path: Path, size: int) -> bytes:
     """Return the first bytes of a file that SQLite may have open here; b"" where it is not there."""
     try:
-        status = os.stat(path)
-        key = os.getpid(), status.st_dev, status.st_ino
-        if key not in _kept:
-            _kept[key] = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-        return os.pread(_kept[key], size, 0)
+        return os.pread(_kept_descriptor(path), size, 0)
     except OSError:
         return b""
 
 
 def sync_beside_sqlite(path: Path) -> None:
-    """Bring a file to the disk that SQLite may have open here; OSError where that fails."""
+    """Bring a file to the disk that SQLite may have open here; StorageError where that fails."""
+    try:
+        os.fsync(_kept_descriptor(path))
+    except OSError as problem:
+        raise core.storage_error(problem, path) from None
+
+
+def _kept_descriptor(path: Path) -> int:
+    """Return the one descriptor of a file that this process keeps open; OSError if there is none."""
     status = os.stat(path)
-    read_beside_sqlite(path, 1)
-    os.fsync(_kept[os.getpid(), status.st_dev, status.st_ino])
+    key = os.getpid(), status.st_dev, status.st_ino
+    if key not in _kept:
+        _kept[key] = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    return _kept[key]
 
 
 def generation_of(path: Path) -> int | None:

@@ -164,6 +164,20 @@ class TestMigrate(unittest.TestCase):
         migrate.migrate(self.memory(), "archive")
         self.assertEqual(len(self.memory().list()), 30)
 
+    def test_a_new_file_that_the_disk_does_not_give_back_stops_the_move(self) -> None:
+        memory = self.memory()
+        self.fill(memory, 30)
+        opened = os.open
+
+        def failing(path: object, *flags: int, **more: object) -> int:
+            if ".migrate" in os.fspath(path) and os.fspath(path).endswith(FILE):
+                raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+            return opened(path, *flags, **more)
+        with mock.patch.object(os, "open", failing):
+            self.refused(memory, "archive", StorageError)
+        migrate.migrate(self.memory(), "archive")
+        self.assertEqual(len(self.memory().list()), 30)
+
     def test_a_disk_that_fails_under_the_new_file_stops_the_move(self) -> None:
         memory = self.memory()
         self.fill(memory, 30)
