@@ -83,7 +83,7 @@ def _kill_before(nth: int) -> None:
         if left[0] == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def pluralize(real):
+    def counting(real):
         def call(*arguments, **more):
             count()
             return real(*arguments, **more)
@@ -96,7 +96,7 @@ def _kill_before(nth: int) -> None:
 
     os.open = opened
     for name in ("replace", "rename", "unlink"):
-        setattr(os, name, pluralize(getattr(os, name)))
+        setattr(os, name, counting(getattr(os, name)))
 
 
 def ratio_of_pairs(large: Callable[[], object], small: Callable[[], object], *,

@@ -165,7 +165,7 @@ class FaultyDisk:
         self._connect = sqlite3.connect
         sqlite3.connect = self._connect_faulty
 
-    # What is pluralize, and what happens to it.
+    # What is counted, and what happens to it.
 
     def _step(self, kind: str, path: str) -> bool:
         """Count one operation and let it fail; True when half of it is to be done."""

@@ -9,9 +9,12 @@ from pathlib import Path
 from unittest import mock
 
 import hermes_lite as core
+from hermes_ext import import_export
 from hermes_ext.archive import cold
+from hermes_ext.automation import actions
 from hermes_ext.maintenance import (backups, doctor, encryption, forget, restore, scrub,
                                     store_files)
+from hermes_ext.sync import sync
 from hermes_ext.tests.base import Case, HAS_CRYPTO, NOW, a_secret, word
 from hermes_lite import ConfigError, HermesLite, Refused, StorageError, UsageError
 
@@ -111,6 +114,27 @@ class Encrypt(Case):
             with self.assertRaisesRegex(Refused, marker):
                 self.open().remember(text, deliberate=False)
             self.assertIn("tombstones.json", self.grep(marker))
+
+    def test_every_way_out_of_a_sealed_store_knows_that_it_is_sealed(self) -> None:
+        marker = word()
+        self.root.mkdir()
+        (self.root / "config.yaml").write_text(
+            "encryption: {markdown: false}\nsystems: {audit: {}}\n")
+        self.environ = {"HERMES_ENCRYPT": "on"}
+        memory = self.open()
+        note = memory.get(memory.remember(f"{marker.title()} keeps the lighthouse").id)
+        memory.forget(memory.remember("the ferry leaves at nine").id, why=f"{marker} asked for it")
+        self.assertIn("plain text", "".join(import_export.export(memory).warnings))
+        with self.assertRaisesRegex(Refused, "would hold readable text"):
+            actions.append(memory, "notes.md", note, cause="test")
+        with self.assertRaisesRegex(Refused, "would become readable in the folder"):
+            sync.sync(memory, self.home / "shared")
+        sealed = self.home / "rows.jsonl"
+        row = json.dumps({"content": f"{marker} rang the bell"}).encode()
+        sealed.write_bytes(core.seal(row, memory.store.files.cipher))
+        self.assertEqual(import_export.bring_in(memory, sealed).added, 1)
+        memory.close()
+        self.assertEqual(self.grep(marker), [])
 
     def test_a_forget_with_the_wrong_key_loses_no_tombstone(self) -> None:
         self.environ = {"HERMES_ENCRYPT": "on", "HERMES_MASTER_KEY": self.key()}
