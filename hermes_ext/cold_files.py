@@ -37,6 +37,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import NamedTuple
 
 import hermes_lite as core
 from hermes_lite import (DamagedData, HermesError, Memory, MissingPackage, NotFound, RemoteError,
@@ -196,6 +197,14 @@ class Fault:
 
 _SHAPE = {"version": int, "place": str, "memories": {str: [str, str]}, "pending": {str: str},
           "files": {str: {"place": str, "sha256": str}}}
+
+
+class _NewFile(NamedTuple):
+    """A cold file to be written, unless it would hold nothing."""
+    old: str                                       # the file that it replaces, or ""
+    place: str
+    moved: str                                     # the first part of its name, see `stamp_of`
+    memories: list[Memory]
 
 
 class ColdFiles:
@@ -362,7 +371,8 @@ class ColdFiles:
         nothing is changed then. Call it with the lock held.
         """
         problems: list[str] = []
-        plan: list[tuple[str, str, list[Memory]]] = []         # old name or "", place, content
+        new = [_NewFile("", place or self.place, moved, list(memories))
+               for moved, memories in add if memories]
         for name in sorted(self.files) if names is None else names:
             try:
                 before = self.load(name)
@@ -373,36 +383,32 @@ class ColdFiles:
                    if self.memories.get(each.id, [name])[0] == name]
             after = [fixed for each in own if (fixed := edit(each)) is not None]
             if after != before or always:
-                plan.append((name, self.files[name]["place"], after))
-        target = place or self.place
-        new = [("", target, moved, list(memories)) for moved, memories in add if memories]
-        new += [(old, where, moved_at(old), memories) for old, where, memories in plan]
-        problems += self._replace(new) if new else []
+                new.append(_NewFile(name, self.files[name]["place"], moved_at(name), after))
+        if new:
+            problems += self._replace(new)
         return problems
 
-    def _replace(self, new: list[tuple[str, str, str, list[Memory]]]) -> list[str]:
+    def _replace(self, new: Sequence[_NewFile]) -> list[str]:
         """Write files, let the index name them in place of the old ones, delete those."""
         problems: list[str] = []
-        named = []
-        for old, place, moved, memories in new:
-            name = self._free_name(moved, place) if memories else ""
-            named.append((old, place, name, memories))
-            if name:
-                self.pending[name] = place
+        names = []
+        for file in new:
+            names.append(self._free_name(file.moved, file.place) if file.memories else "")
+            if names[-1]:
+                self.pending[names[-1]] = file.place
         self.write()
         written = []
-        for old, place, name, memories in named:
+        for file, name in zip(new, names):
             try:
                 if name:
-                    self._write_file(name, place, memories)
+                    self._write_file(name, file.place, file.memories)
+                written.append((file, name))
             except HermesError as problem:
-                if not old:
+                if not file.old:
                     raise
-                problems.append(f"{place}/{old} stays as it was: {problem}")
-                continue
-            written.append((old, place, name, memories))
-        for old, place, name, memories in written:
-            self._note(old, place, name, memories)
+                problems.append(f"{file.place}/{file.old} stays as it was: {problem}")
+        for file, name in written:
+            self._note(file, name)
         self.write()
         return problems + self._delete_pending()
 
@@ -413,15 +419,16 @@ class ColdFiles:
         if where.read(name) != data:
             raise DamagedData(f"{name} does not read back from {place}; nothing was moved")
 
-    def _note(self, old: str, place: str, name: str, memories: list[Memory]) -> None:
-        """Let the index name a new file in place of an old one; either may be ""."""
-        if old:
-            self.memories = {each: row for each, row in self.memories.items() if row[0] != old}
-            self.files.pop(old, None)
-            self.pending[old] = place
+    def _note(self, file: _NewFile, name: str) -> None:
+        """Let the index name a new file, where it has a name, in place of the old one."""
+        if file.old:
+            self.memories = {memory_id: row for memory_id, row in self.memories.items()
+                             if row[0] != file.old}
+            self.files.pop(file.old, None)
+            self.pending[file.old] = file.place
         if name:
             del self.pending[name]
-            self.take_over(name, place, memories)
+            self.take_over(name, file.place, file.memories)
 
     def take_over(self, name: str, place: str, memories: Iterable[Memory]) -> None:
         """Let the index, in memory, name a file that holds these memories."""
@@ -434,9 +441,11 @@ class ColdFiles:
         taken = {*self.files, *self.pending}
         if not place.startswith("s3://"):
             taken.update(open_place(self.root, place).names())
+        name = f"{moved}.jsonl.gz"
         number = 1
-        while (name := f"{moved}{f'-{number}' if number > 1 else ''}.jsonl.gz") in taken:
+        while name in taken:
             number += 1
+            name = f"{moved}-{number}.jsonl.gz"
         return name
 
     # -- checking and repairing --
@@ -462,7 +471,7 @@ class ColdFiles:
             fresh = [each for each in whole if not (
                 each.id in self.memories or each.id in forgotten
                 or self.store.get(each.id) is not None)]
-            problems += self._replace([(name, place, moved_at(name), fresh)])
+            problems += self._replace([_NewFile(name, place, moved_at(name), fresh)])
             ids += [each.id for each in fresh]
         return ids, problems
 
@@ -588,13 +597,12 @@ class ColdFiles:
                     "fail", f"let the index name what {name} holds",
                     lambda: self._relink(name, memories, wanted - held))
 
-    def _relink(self, name: str, memories: list[Memory], lost: set[str]
-                ) -> list[str]:
+    def _relink(self, name: str, memories: list[Memory], lost: set[str]) -> list[str]:
         """Let the index name what a file holds; what is forgotten or known elsewhere goes out."""
         place, forgotten = self.files[name]["place"], self._forgotten()
         kept = [each for each in memories if each.id not in forgotten
                 and self.memories.get(each.id, [name])[0] == name]
-        problems = self._replace([(name, place, moved_at(name), kept)])
+        problems = self._replace([_NewFile(name, place, moved_at(name), kept)])
         missing = sorted(each for each in lost if self.store.get(each) is None
                          and each not in forgotten)
         if missing:

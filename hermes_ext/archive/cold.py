@@ -13,10 +13,10 @@ Works on every store. A move takes what has a score below and an age above the l
 is pinned or critical (pruning.critical_importance). Score is that of the system salience where
 it is switched on, faded as it is now; else the one it kept, else the importance.
 
-    daily   systems: {cold: {daily: true}} in config.yaml moves, with the first write of a day, what
-            has faded below a score of 1 and was neither made nor recalled for a day (`below` and
-            `older_than`, in days, say otherwise), and says how many. Without the system salience
-            scores do not fade
+    daily   systems: {cold: {daily: true}} in config.yaml moves, with the first write of a day,
+            what has faded below a score of 1 and was neither made nor recalled for a day
+            (`below` and `older_than`, in days, say otherwise), and says how many. Without the
+            system salience scores do not fade
     files   cold_*.jsonl.gz, an entry a line, in `cold/` of the data root, or where --place said
             last: another folder, or s3://bucket/prefix (pip install boto3, with the
             usual AWS environment variables; AWS_ENDPOINT_URL for another S3). Of an encrypted
@@ -142,10 +142,12 @@ class Cold:
         if self.files.is_locked_here:              # `archive --forget` does it itself
             return
         self.files.refresh()
-        if memory.id not in self.memories and (why == "pruned" or not self.matches(memory.content)):
+        was_forgotten = why != "pruned"
+        may_match = was_forgotten and bool(self.matches(memory.content))
+        if memory.id not in self.memories and not may_match:
             return
         with self.files.locked():
-            found = [] if why == "pruned" else self._in_the_same_words(memory)
+            found = self._in_the_same_words(memory) if was_forgotten else []
             self.memory.notices += self.files.drop([memory.id, *found])
 
     def _in_the_same_words(self, forgotten: Memory) -> list[str]:
@@ -276,8 +278,8 @@ def forget(memory: HermesLite, what: str, *, why: str = "forgotten") -> Moved:
     with _held(memory) as cold:
         files = cold.files
         if what not in files.memories:
-            raise NotFound(f"no cold memory has the id {memory.redactor.quote(what)}; `archive --thaw "
-                           "QUERY --dry-run` shows ids")
+            raise NotFound(f"no cold memory has the id {memory.redactor.quote(what)}; "
+                           "`archive --thaw QUERY --dry-run` shows ids")
         found, left = files.find([what])
         if left:
             raise Refused(f"its file cannot be reached, so it stays: {left[0]}", "unreachable")
@@ -310,7 +312,8 @@ def _wanted(cold: Cold, what: str | None) -> Iterable[str]:
         return list(cold.memories)
     found = [what] if what in cold.memories else cold.matches(what)
     if not found:
-        raise NotFound(f"cold storage holds nothing that matches {cold.memory.redactor.quote(what)}")
+        quoted = cold.memory.redactor.quote(what)
+        raise NotFound(f"cold storage holds nothing that matches {quoted}")
     return found
 
 
@@ -336,15 +339,24 @@ def _put(memory: HermesLite, cold: Memory, *, moved: str) -> bool:
     store, record = memory.store, memory.redactor.redact_record(cold)
     if store.get(record.id) is not None:           # a kill has left it in both places
         return True
-    tombstone = store.forgotten(record.content)
-    at = core.parse_time(tombstone["at"]) if tombstone else None
-    is_other = at is not None and stamp_of(at) < moved
-    if tombstone and not is_other and not tombstone["why"].startswith("pruned") or store.search.duplicate(
-            record.content, accept=lambda i: core.is_same_agent(store.get(i).agent,
-                                                                record.agent)):
+    if _is_forgotten_since(store.forgotten(record.content), moved):
+        return False
+
+    def is_of_its_agent(memory_id: str) -> bool:
+        return core.is_same_agent(store.get(memory_id).agent, record.agent)
+
+    if store.search.duplicate(record.content, accept=is_of_its_agent):
         return False
     store.put(record)
     return True
+
+
+def _is_forgotten_since(tombstone: Mapping[str, str] | None, moved: str) -> bool:
+    """Tell whether a person forgot a text after the move; what was pruned may come back."""
+    if tombstone is None or tombstone["why"].startswith("pruned"):
+        return False
+    at = core.parse_time(tombstone["at"])
+    return at is None or stamp_of(at) >= moved
 
 
 # -- command line -------------------------------------------------------------------

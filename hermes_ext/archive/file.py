@@ -209,7 +209,7 @@ class ArchiveFile:
 
     @contextlib.contextmanager
     def locked(self, timeout: float | None = None) -> Iterator[None]:
-        """Hold the lock of the root; whoever holds it already goes on. Locked after *timeout* s."""
+        """Hold the lock of the root, or go on where it is held. Locked after *timeout* s."""
         if self._is_locked:
             yield
             return

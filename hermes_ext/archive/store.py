@@ -227,8 +227,9 @@ class ArchiveStore:
         self.recovery = LossCheck(self.files, self.backups)
         self.rescue = Rescue(self.files, self.backups, self.recovery, clock=clock,
                              make_store=lambda place: ArchiveStore(place, config, clock=clock))
-        self.file = ArchiveFile(self.files, config["storage"], rescue=self.rescue, loss=self.recovery,
-                                forget=self._forget, before_change=self._back_up)
+        self.file = ArchiveFile(self.files, config["storage"], rescue=self.rescue,
+                                loss=self.recovery, forget=self._forget,
+                                before_change=self._back_up)
         self.tables = SearchTables(self.file.db, config["retrieval"])
         self.vectors = ArchiveVectors(self.file, self.transaction)
         self.records = RecordTable(self.file, self.tables, self.vectors, config)
@@ -283,8 +284,8 @@ class ArchiveStore:
         text = self.records.delete(memory_id)
         if why:
             tombstone = {"id": memory_id, "why": redact(str(why))[0], "at": core.iso(self.clock())}
-            self.tombstones.add({self.tombstones.fingerprint(each) for each in (text or "", *also)},
-                                tombstone)
+            fingerprints = [self.tombstones.fingerprint(each) for each in (text or "", *also)]
+            self.tombstones.add(fingerprints, tombstone)
         self.tombstones.retired.add(memory_id)
         self._has_pending_purge = True
         core.remove_unfinished_move(self.root)

@@ -71,7 +71,7 @@ _kept: dict[tuple[int, int, int], int] = {}
 
 
 def read_beside_sqlite(path: Path, size: int) -> bytes:
-    """Return the first bytes of a file that SQLite may have open here; b"" where it is not there."""
+    """Return the first bytes of a file that SQLite may have open here; b"" without one."""
     try:
         return os.pread(_kept_descriptor(path), size, 0)
     except OSError:

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 from hermes_lite import MissingPackage
 
-__all__ = ["DICTIONARY", "MAGIC", "check_compressed", "check_package", "compressed", "entry_of", "plain"]
+__all__ = ["DICTIONARY", "MAGIC", "check_compressed", "check_package", "compressed", "entry_of",
+           "plain"]
 
 MAGIC = b"\x28\xb5\x2f\xfd"          # the first bytes of every frame
 _LEVEL = 9
