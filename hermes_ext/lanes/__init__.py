@@ -66,4 +66,7 @@ def __getattr__(name: str) -> Any:
     if name in ("OPERATIONS", "run_with"):
         from hermes_ext.lanes import commands
         return getattr(commands, name)
+    if name == "build_turn":
+        from hermes_ext.lanes.inject import build_turn
+        return build_turn
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

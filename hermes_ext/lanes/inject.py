@@ -47,7 +47,7 @@ from hermes_ext.lanes.rules import matching_rules
 from hermes_lite import (ConfigError, HermesLite, Locked, Memory, Operation, Param, Record,
                          StorageError, UsageError, fits, is_gram, iso, normalise)
 
-__all__ = ["OPERATIONS", "Turn", "inject"]
+__all__ = ["OPERATIONS", "Turn", "build_turn"]
 
 _IDENTITY = 10                                     # of any turn
 _PREFERENCES, _EVIDENCE, _LESSONS = 5, 10, 3       # of a first turn
@@ -90,7 +90,7 @@ class _Part:
             self.room -= len(line) + 1
 
 
-def inject(memory: HermesLite, message: str, *, session: str | None = None,
+def build_turn(memory: HermesLite, message: str, *, session: str | None = None,
            first: bool | None = None) -> Turn:
     """Return the block for a turn; *first* says whether it is the session's first one.
 
@@ -264,7 +264,7 @@ def _show(turn: Turn | Mapping[str, object]) -> Iterator[str]:
 
 OPERATIONS = (
     Operation("inject", "lay out what an agent should know before it answers a message",
-              lambda memory, message, session, later: inject(
+              lambda memory, message, session, later: build_turn(
                   memory, message or "", session=session, first=False if later else None), (
         Param("message", str, "what the user has said"),
         Param("session", str, "the session; its first turn is given the newest of each lane"),

@@ -43,7 +43,8 @@ CEILINGS = {
     "terminal": "observation",  # cli and shell, where a person types
     "script": "inference",      # cli and shell, where none does
     "hook": "conversation", "mcp": "inference", "http": "inference", "sediment": "inference",
-    "digest": "inference", "consolidation": "inference", "tool": "tool", "file": "external",
+    "digest": "inference", "consolidation": "inference", "model": "inference", "tool": "tool",
+    "file": "external",
     "admit": "external"}        # import, sync, vault
 
 REASONS = {
