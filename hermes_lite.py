@@ -4732,7 +4732,8 @@ class MemoryPostings:
 
         A text is searched many times faster than a list, and is not made anew for each term.
         """
-        newest = list(islice(self._lists, self._joined, None))
+        added = max(0, len(self._lists) - self._joined)
+        newest = list(islice(reversed(self._lists), added))[::-1]
         if len(newest) > MOST_NEWEST_TERMS or not self._vocabulary:
             self._joined = len(self._lists)
             self._vocabulary = "\n".join(["", *self._saved_terms, *self._lists, ""])
@@ -9791,6 +9792,9 @@ def redact_nested(value: object, clean: Callable[[str], str], key: str = "") -> 
     return plain(value) if shown == str(value) else shown
 
 
+_SHORT_TEXT, _MOST_CLEAN = 300, 4_096              # of Redactor's known clean texts
+
+
 class Redactor:
     """Hides secrets in all that comes in and goes out, and refuses what may not be stored.
 
@@ -9810,10 +9814,26 @@ class Redactor:
         filter_patterns = [regex.pattern if regex.groups else f"({regex.pattern})"
                            for regex, _ in self._filters["redact"]]
         self._rules = (*own_patterns, *filter_patterns)
+        self._clean: dict[tuple[str, str], None] = {}      # what redact has found nothing in
         check_rules(self._rules)
 
     def redact(self, text: str) -> tuple[str, tuple[str, ...]]:
-        """Return (clean text, labels of what was hidden) by this memory's rules."""
+        """Return (clean text, labels of what was hidden) by this memory's rules.
+
+        Short texts in which nothing was found are known for a while: keys and values of meta
+        come again and again, and a write redacts what an extension has changed once more.
+        """
+        known = text, self._security["personal_numbers"]
+        if known in self._clean:
+            return text, ()
+        clean, labels = self._redact(text)
+        if clean == text and not labels and len(text) <= _SHORT_TEXT:
+            if len(self._clean) >= _MOST_CLEAN:
+                self._clean.clear()
+            self._clean[known] = None
+        return clean, labels
+
+    def _redact(self, text: str) -> tuple[str, tuple[str, ...]]:
         hashed: tuple[str, ...] = ()
         for regex, _ in self._filters["hash"]:
             marked = regex.sub(self._hash_placeholder, text)
@@ -11004,11 +11024,12 @@ class Pruner:
         ends = end_of(memory.expires_at, zone=config.zone)
         if ends is not None and ends < now:
             return "past its expires_at"
-        if any(each.keeps(memory, now) for each in self._extensions.having("keeps")):
-            return None
         stored = parse_time(memory.meta.get("stored_at")) or created
         age = (now - max(created, stored)) / timedelta(days=1)
-        return self._limit_passed(memory, age) or self._ask_extensions(memory, now)
+        passed = self._limit_passed(memory, age)
+        if passed and not any(each.keeps(memory, now) for each in self._extensions.having("keeps")):
+            return passed
+        return self._ask_extensions(memory, now)
 
     def _limit_passed(self, memory: Memory, age: float) -> str | None:
         """Name the limit of config.yaml that a memory of so many days has passed."""

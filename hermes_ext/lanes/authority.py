@@ -19,13 +19,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from hermes_ext.framing import sanitised
 from hermes_ext.lanes.policy import CONFIDENCE, LANES, ORIGINS
-from hermes_lite import Memory, Record, fits, normalise, plain, redact_nested, tag_forms
+from hermes_lite import Memory, Record, normalise, plain, redact_nested, tag_forms
 
 __all__ = ["Authority", "LASTING", "NAME", "UNTRUSTED", "claimed", "entity_tag", "is_hidden",
            "quoted", "read_authority", "sealed_meta", "text_fingerprint", "with_own_tags"]
@@ -49,8 +48,6 @@ class Authority(Record):
 
 
 UNTRUSTED = Authority()
-_FORM = {"lane": str, "origin": str, "confidence": float, "kind?": str, "held?": str, "at?": str,
-         "rev?": int, "data?": {str: object}, "seal?": str}
 
 
 def claimed(meta: Mapping[str, object]) -> Authority | None:
@@ -58,18 +55,21 @@ def claimed(meta: Mapping[str, object]) -> Authority | None:
     found = meta.get(NAME)
     if not isinstance(found, Mapping):
         return None
-    shape = {name: kind for name, kind in _FORM.items() if name != "data?"}
-    found = {**found}
-    data = found.get("data", {})
-    if isinstance(found.get("confidence"), int):
-        found["confidence"] = float(found["confidence"])       # 1 of a hand-edited file
-    if not fits(found, shape) or not isinstance(data, Mapping):
+    get = found.get
+    lane, origin, confidence = get("lane"), get("origin"), get("confidence")
+    kind, held, at = get("kind", "fact"), get("held"), get("at")
+    rev, data = get("rev", 0), get("data", {})
+    if lane not in _LANE_NAMES or origin not in ORIGINS or not isinstance(data, Mapping):
         return None
-    if found["lane"] not in LANES or found["origin"] not in ORIGINS:
+    if not isinstance(confidence, (int, float)) or not isinstance(rev, int) or (
+            not isinstance(kind, str)):
         return None
-    return Authority(found["lane"], found["origin"], found["confidence"],
-                     found.get("kind", "fact"), found.get("held"), found.get("at"),
-                     found.get("rev", 0), data)
+    if not isinstance(held, (str, type(None))) or not isinstance(at, (str, type(None))):
+        return None
+    return Authority(lane, origin, float(confidence), kind, held, at, rev, data)
+
+
+_LANE_NAMES = tuple(LANES)     # a tuple: what a file holds there may not be hashable
 
 
 def read_authority(memory: Memory, key: bytes) -> Authority:
@@ -137,17 +137,27 @@ def _body(authority: Authority) -> dict[str, object]:
     """Return the note as it stands in meta, without the seal."""
     body: dict[str, object] = {"lane": authority.lane, "origin": authority.origin,
                                "confidence": authority.confidence}
-    for name, default in (("kind", "fact"), ("held", None), ("at", None), ("rev", 0),
-                          ("data", {})):
-        if getattr(authority, name) != default:
-            body[name] = plain(getattr(authority, name))
+    if authority.kind != "fact":
+        body["kind"] = authority.kind
+    if authority.held is not None:
+        body["held"] = authority.held
+    if authority.at is not None:
+        body["at"] = authority.at
+    if authority.rev:
+        body["rev"] = authority.rev
+    if authority.data:
+        body["data"] = plain(authority.data)
     return body
 
 
 def _seal(key: bytes, content: str, authority: Authority) -> str:
     """Return the MAC of a text and of what is said about it."""
-    said = json.dumps([content, _body(authority)], sort_keys=True).encode()
-    return str(uuid.UUID(bytes=hmac.new(key, said, hashlib.sha256).digest()[:16]))
+    said = _ENCODER.encode([content, _body(authority)]).encode()
+    digest = hmac.digest(key, said, "sha256").hex()
+    return "-".join((digest[:8], digest[8:12], digest[12:16], digest[16:20], digest[20:32]))
+
+
+_ENCODER = json.JSONEncoder(sort_keys=True)
 
 
 def text_fingerprint(text: str) -> str:

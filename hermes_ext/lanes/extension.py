@@ -37,7 +37,8 @@ class Lanes:
         self._wording = Wording(self.policy.synonyms)
         self._reworded: tuple[str, dict[str, float]] = "", {}
         self._key: bytes | None = None
-        self._checked: dict[str, tuple[str, Mapping[str, object], Authority]] = {}   # by seal
+        self._checked: dict[str, tuple[str, object, Authority]] = {}       # by seal
+        self._cutoff: tuple[int, datetime, str] = 0, memory.clock(), ""
 
     @property
     def key(self) -> bytes:
@@ -53,11 +54,13 @@ class Lanes:
         if not isinstance(seal, str):
             return read_authority(memory, self.key)
         known = self._checked.get(seal)
-        if known is None or known[:2] != (memory.content, note):
-            if len(self._checked) >= _CHECKED:
-                self._checked.clear()
-            known = self._checked[seal] = memory.content, note, read_authority(memory, self.key)
-        return known[2]
+        if known is not None and known[:2] == (memory.content, note):
+            return known[2]
+        if len(self._checked) >= _CHECKED:
+            self._checked.clear()
+        found = read_authority(memory, self.key)
+        self._checked[seal] = memory.content, note, found
+        return found
 
     def rank_of(self, memory: Memory) -> int:
         """Return the place of a memory's origin; 0 is the most trusted."""
@@ -307,13 +310,15 @@ class Lanes:
         None where it never does, or where this root does not vouch for it: then the limits of
         config.yaml hold alone.
         """
-        found = self.authority(memory)
+        return self._ends(memory, self.authority(memory))
+
+    def _ends(self, memory: Memory, found: Authority) -> datetime | None:
         days = self.policy.lanes[found.lane].days
         if not found.sealed or days is None or found.kind in LASTING:
             return None
-        times = (memory.created_at, memory.meta.get("stored_at"), memory.last_accessed, found.at)
-        known = [moment for moment in map(parse_time, times) if moment]
-        return max(known) + timedelta(days=days) if known else None
+        latest = latest_of(memory.created_at, memory.meta.get("stored_at"), memory.last_accessed,
+                           found.at)
+        return latest + timedelta(days=days) if latest else None
 
     def is_over(self, memory: Memory, now: datetime) -> bool:
         """Tell whether the days of its lane are over."""
@@ -322,11 +327,28 @@ class Lanes:
 
     def keeps(self, memory: Memory, now: datetime) -> bool:
         """Tell whether the lane alone says how long a memory stays, and it is not over."""
-        return self.authority(memory).sealed and not self.is_over(memory, now)
+        found = self.authority(memory)
+        if not found.sealed:
+            return False
+        if self._is_recent(memory, found, now):
+            return True
+        ends = self._ends(memory, found)
+        return ends is None or ends >= now
+
+    def _is_recent(self, memory: Memory, found: Authority, now: datetime) -> bool:
+        """Tell whether a memory surely lives, by the text of its times: a prune asks of all."""
+        days = self.policy.lanes[found.lane].days
+        if days is None:
+            return True
+        if self._cutoff[:2] != (days, now):
+            self._cutoff = days, now, iso(now - timedelta(days=days) + timedelta(seconds=1))
+        return any(is_plain_time(time) and str(time) >= self._cutoff[2]
+                   for time in (memory.created_at, memory.last_accessed, found.at))
 
     def expired(self, memory: Memory, now: datetime) -> str | None:
         """Say that the days of a lane are over."""
-        if not self.is_over(memory, now):
+        said = claimed(memory.meta)
+        if said is None or self._is_recent(memory, said, now) or not self.is_over(memory, now):
             return None
         lane = self.policy.lanes[self.authority(memory).lane]
         return f"{lane.name} not recalled for {lane.days} days"
@@ -335,6 +357,19 @@ class Lanes:
 def _after(store: Store, tag: str, count: int) -> Iterator[str]:
     """Yield the ids of a tag after the *count* newest; they are looked for when one is wanted."""
     yield from store.search.tagged((tag,))[count:]
+
+
+def latest_of(*times: object) -> datetime | None:
+    """Return the latest of some times, None where none can be read."""
+    given = [time for time in times if time]
+    if all(map(is_plain_time, given)):
+        given = [max(given, key=str)] if given else []     # in this form the text has their order
+    return max(filter(None, map(parse_time, given)), default=None)
+
+
+def is_plain_time(time: object) -> bool:
+    """Tell whether a time has the form that `iso` gives it: then its text sorts like the time."""
+    return isinstance(time, str) and len(time) == 25 and time.endswith("+00:00")
 
 
 def is_trusted_over(old: Authority, new: Authority) -> bool:

@@ -23,6 +23,7 @@ _NAME = "lanes"
 _FORM = {"version": int, "counts?": {str: int}, "active_at?": str,
          "rebound?": {"since": str, "facts": {str: int}}}
 _SESSION = timedelta(hours=1)      # one-shot commands within it count as one session
+_MINUTE = timedelta(minutes=1)
 _ONE = "-"                         # the session of those that name none
 
 
@@ -31,6 +32,7 @@ class LaneState:
 
     def __init__(self, memory: HermesLite, policy: Policy) -> None:
         self.memory, self.policy = memory, policy
+        self._free: tuple[str, datetime] | None = None     # the session without a limit, and when
 
     def counts(self) -> dict[str, int]:
         """Return how often each reason code was met."""
@@ -49,22 +51,27 @@ class LaneState:
         After more than rebound.idle_hours without a write, a session may add rebound.facts new
         facts. Without a session's name, all that is written within an hour is one session.
         """
-        now, state = self.memory.clock(), self._read()
+        now, key = self.memory.clock(), _ONE if session is None else text_fingerprint(session)
+        if self._free is not None and self._free[0] == key and (
+                timedelta(0) <= now - self._free[1] < _MINUTE):
+            return False
+        state = self._read()
         active = parse_time(state.get("active_at"))
         rebound = state.get("rebound")
         if active and now - active > timedelta(hours=self.policy.idle_hours):
             rebound = {"since": iso(now), "facts": {}}
-        key = _ONE if session is None else text_fingerprint(session)
         waits = False
         if rebound and self._is_limited(rebound, key, now):
             done = rebound["facts"].get(key, 0)
             waits = done >= self.policy.rebound_facts
             rebound = {**rebound, "facts": {**rebound["facts"], key: done + (not waits)}}
         fresh = {**state, **({"rebound": rebound} if rebound else {})}
-        if active is None or now - active >= timedelta(minutes=1):
+        if active is None or now - active >= _MINUTE:
             fresh["active_at"] = iso(now)
         if fresh != state:
             self._write(fresh)
+        is_free = rebound is None or not self._is_limited(rebound, key, now)
+        self._free = (key, now) if is_free else None
         return waits
 
     @staticmethod
