@@ -517,6 +517,14 @@ class Origins(LanesCase):
         self.assertEqual(len(self.result("list", "--authority", "identity")), 1)
         self.assertEqual(self.run_command("snapshot", "diff", "none")[0], 10)
 
+    def test_a_purge_reaches_into_a_snapshot(self):
+        made = self.result("remember", "The gift is a zorblatt bicycle")["id"]
+        self.command("remember", "The harbour opens at nine")
+        self.command("snapshot", "--label", "a")
+        self.command("forget", made, "--purge")
+        self.assertEqual(self.grep("zorblatt"), [])
+        self.assertEqual([row["memories"] for row in self.result("snapshots")], [1])
+
     def test_what_was_forgotten_is_not_restored(self):
         secret = self.result("remember", "The gift is a red bicycle")["id"]
         self.command("snapshot", "--label", "a")
@@ -538,6 +546,32 @@ class Origins(LanesCase):
         self.command("consolidate", "--yes")
         self.assertEqual(len(self.kept()), 3)
         self.assertEqual(self.result("consolidate", "--yes")["groups"], [])
+
+
+class Devices(LanesCase):
+
+    def test_authority_does_not_travel_by_sync_and_devices_settle(self):
+        first, second, shared = self.root, self.home / "second", self.home / "shared"
+        shared.mkdir()
+        made = self.result("lanes", "add", "User name is Alex", "--authority", "identity")["id"]
+
+        def sync_both() -> list[tuple[int, int]]:
+            done = []
+            for self.root in (first, second):
+                self.configure()
+                row = self.result("sync", str(shared), "--plain")
+                done.append((row["sent"], row["received"]))
+            return done
+
+        self.assertEqual(sync_both(), [(1, 0), (0, 1)])
+        self.assertEqual(self.result("list", "--authority", "identity"), [])
+        self.command("lanes", "reseal", made, answer="y")
+        for _ in range(2):
+            sync_both()
+        self.assertEqual(sync_both(), [(0, 0), (0, 0)])
+        for self.root in (first, second):
+            rows = self.result("list", "--authority", "identity")
+            self.assertEqual([row["id"] for row in rows], [made])
 
 
 class RealTerminal(LanesCase):
