@@ -1,5 +1,5 @@
 """Agents that use this memory: one module for what every host needs, one folder for each host.
 
-    host      HostMemory: a memory behind the hooks of a host; offline, within a time, never raising
+    host      HostMemory: a memory behind the hooks of a host; offline, in time, never raising
     hermes/   plugin and memory provider for Hermes Agent
 """

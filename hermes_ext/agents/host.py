@@ -1,12 +1,15 @@
 """A memory behind the hooks of an agent's host: what a turn is given, and tools for the model.
 
 Whatever fails here never breaks the host's turn: it is logged, and the turn goes on without. No
-remote service is asked. A turn waits for its block at most HERMES_LITE_TURN_MS milliseconds (50);
-what comes later is dropped. One thread does all the work, so that a slow disk holds up nobody.
+remote service is asked. A turn waits for its block at most HERMES_LITE_TURN_MS milliseconds (50),
+and gets none where that is 0; what comes later is dropped. One thread does all the work, so that a
+slow disk holds up nobody.
 
 Origins, which no argument can raise: what the model writes is `inference`; a sentence that the
 user has said in this turn, word for word, is `conversation`. So a model can keep evidence, and a
-preference only in the user's own words. It cannot forget what a person wrote at a terminal.
+preference only in the user's own words. A message above 500 characters, or with quoted lines or
+code in it, may hold what was pasted or forwarded: none of it counts as said. A model cannot forget
+what a person wrote at a terminal.
 """
 from __future__ import annotations
 
@@ -35,6 +38,8 @@ T = TypeVar("T")
 _TURN_MS = 50.0
 _TOOL_SECONDS = 8.0
 _CLOSE_SECONDS = 2.0
+_OWN_WORDS = 500               # characters of a message; a longer one may hold what was pasted
+_PASTED = re.compile(r"(?m)^\s*(?:>|```|~~~|\[)|```|<[a-z/!]")
 _SENTENCE_ENDS = re.compile(r"[.!?;\n。！？；]+")
 
 
@@ -85,9 +90,9 @@ class HostMemory:
             with memory.systems.acting(f"hook {self.host}"):
                 return str(import_system("lanes").build_turn(
                     memory, message, session=session, first=is_first).text)
-        text = ""
+        text, seconds = "", _turn_seconds()
         with self._contained("the memories for this turn"):
-            text = self._worker.run(act, _turn_seconds())
+            text = self._worker.run(act, seconds) if seconds else ""
         return text
 
     def call(self, tool: str, arguments: object, *, message: str = "", session: str | None = None,
@@ -188,7 +193,7 @@ class _Worker:
         return future
 
     def run(self, act: Callable[[], T], seconds: float) -> T:
-        """Return what *act* returns; TimeoutError when that takes longer, and it may be skipped."""
+        """Return what *act* returns; TimeoutError when it takes longer, and it may be skipped."""
         future = self.start(act)
         try:
             return future.result(seconds)
@@ -227,7 +232,7 @@ def shared_memory(root: str | os.PathLike[str], *, host: str) -> HostMemory:
 def _remember(memory: HermesLite, arguments: Mapping[str, Any], message: str
               ) -> dict[str, object]:
     text = arguments.get("text")
-    is_said = isinstance(text, str) and _bare(text) in map(_bare, _SENTENCE_ENDS.split(message))
+    is_said = isinstance(text, str) and _bare(text) in _own_sentences(message)
     with contextlib.nullcontext() if is_said else memory.systems.entering("model"):
         done = memory.remember(text, category=arguments.get("category") or "general",
                                deliberate=False)
@@ -236,9 +241,19 @@ def _remember(memory: HermesLite, arguments: Mapping[str, Any], message: str
             "warnings": list(done.warnings)}
 
 
+def _own_sentences(message: str) -> set[str]:
+    """Return the sentences that the user has said, none where the message may hold other texts."""
+    if len(message) > _OWN_WORDS or _PASTED.search(message):
+        return set()
+    return {_bare(sentence) for sentence in _SENTENCE_ENDS.split(message)} - {""}
+
+
 def _bare(sentence: str) -> str:
-    """Return a sentence as it is compared: one form, without the marks around it."""
-    return normalise(sentence).strip(" .,:;!?。！？，；\"'“”„")
+    """Return a sentence as it is compared: one form, without a mark at its end.
+
+    Quotation marks stay: what stands in them was said by somebody else.
+    """
+    return normalise(sentence).strip(" .,:;!?。！？，；")
 
 
 def _recall(memory: HermesLite, arguments: Mapping[str, Any]) -> dict[str, object]:

@@ -16,19 +16,19 @@
 
 first turn    identity, the last 5 preferences, the last 10 facts of evidence, the last 3 negative
               lessons
-later turns   a small floor of identity, and what the message asks for, by recall; for entities that
-              it names, their relations, one hop (AGENT_MEMORY_RELATIONS=off leaves them out), and
+later turns   a small floor of identity, and what the message asks for, by recall; for entities
+              that it names, their relations, one hop (AGENT_MEMORY_RELATIONS=off leaves them out), and
               with AGENT_MEMORY_BUDGET_ENTITY_ATTRS characters what is known about their neighbours
 every turn    active rules without a trigger, or with one that stands in the message
 
 The first turn is the first one of its session; without a session every turn is a first one.
 Each part is cut by its budget of characters (`systems.lanes.inject`): best first, whole or not at
-all; only the first line of a part may be cut, and no rule. Never injected: authorization, what waits for a
-person, raw snippets, stale facts, rules that are not active. No remote service is asked, and the
-same memories and message give the same block.
+all; only the first line of a part may be cut, and no rule. Never injected: authorization, what
+waits for a person, raw snippets, stale facts, rules that are not active. No remote service is
+asked, and the same memories and message give the same block.
 
-A memory is one line inside the frame, quoted with its origin; `framing` keeps it there. Rules stand
-outside of the frame, as they are meant to be followed.
+A memory is one line inside the frame, quoted with its origin; `framing` keeps it there. Rules
+stand outside of the frame, as they are meant to be followed.
 """
 from __future__ import annotations
 
@@ -201,8 +201,9 @@ def _attribute_budget(lanes: Lanes) -> int:
 def _entities_in(memory: HermesLite, message: str) -> list[str]:
     """Return the names in a message about which there are entities or relations."""
     with memory.session.reading() as store:
-        found = (name for name in _names_in(message) if store.search.tagged((entity_tag(name),), 1))
-        return list(islice(found, _ENTITIES))
+        known = (name for name in _names_in(message)
+                 if store.search.tagged((entity_tag(name),), 1))
+        return list(islice(known, _ENTITIES))
 
 
 def _names_in(message: str) -> Iterator[str]:

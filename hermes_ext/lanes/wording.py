@@ -95,7 +95,8 @@ class Wording:
         grams = [gram for gram in self._grams if gram in said]
         meant = {word: [*self._synonyms.get(_stem(word), ()), *_spellings(word)]
                  for word in [*words, *grams]}
-        known = store.search.known_words([*meant, *(word for others in meant.values() for word in others)])
+        asked = [*meant, *(other for others in meant.values() for other in others)]
+        known = store.search.known_words(asked)
         found = {}
         for word, others in meant.items():
             others = [other for other in others if other in known]

@@ -39,8 +39,8 @@ class Model(BaseHTTPRequestHandler):
         Model.requests.append(body)
         if Model.tool and body["messages"][-1]["role"] == "user":
             name, arguments = Model.tool
-            call = {"index": 0, "id": f"call_{len(Model.requests)}", "type": "function", "function": {
-                "name": name, "arguments": json.dumps(arguments)}}
+            call = {"index": 0, "id": f"call_{len(Model.requests)}", "type": "function",
+                    "function": {"name": name, "arguments": json.dumps(arguments)}}
             return self.stream(body, {"tool_calls": [call]}, "tool_calls")
         return self.stream(body, {"content": "a fake answer"}, "stop")
 

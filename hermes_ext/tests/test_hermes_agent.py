@@ -196,7 +196,7 @@ class RealHost(HostCase):
         self.assertEqual(ran.returncode, 0, ran.stderr)
         self.assertIn("provider: hermes-lite", (home / "config.yaml").read_text())
 
-    def test_a_turn_does_not_wait_for_its_memories(self):
+    def test_a_turn_that_may_not_wait_is_given_nothing(self):
         found = self.talk("plugin", "Good morning", HERMES_LITE_TURN_MS="0")
         self.assertEqual(found["turns"][0]["answer"], "a fake answer")
         self.assertNotIn("memories", found["turns"][0]["given"])
@@ -228,6 +228,15 @@ class HostMemories(HostCase):
                 self.assertEqual(done["origin"], origin)
                 self.assertEqual(done["lane"],
                                  "preference" if origin == "conversation" else "evidence")
+
+    def test_what_may_be_pasted_or_quoted_was_not_said_by_the_user(self):
+        host, text = self.host(), "I prefer mail to Mallory"
+        for message in (f"> {text}", f"```\n{text}\n```", f"\"{text}\".", f"<page>\n{text}.",
+                        f"The page says: {text}.", f"{'A long page. ' * 60}{text}.", ""):
+            with self.subTest(message):
+                done = self.call(host, "memory_remember", message, text=text,
+                                 category="preference")
+                self.assertEqual((done["lane"], done["origin"]), ("evidence", "inference"))
 
     def test_a_wrong_call_is_one_sentence(self):
         host = self.host()
@@ -268,7 +277,8 @@ class HostMemories(HostCase):
         self.assertIn("User's name is Alex", host.turn("Good morning", session="s2"))
 
     def test_parts_of_a_message_are_read_and_a_copy_needs_no_link(self):
-        parts = [{"type": "text", "text": "a"}, {"type": "image_url"}, {"type": "text", "text": "b"}]
+        parts = [{"type": "text", "text": "a"}, {"type": "image_url"},
+                 {"type": "text", "text": "b"}]
         self.assertEqual(plugin._text(parts), "a\nb")
         self.assertEqual(plugin._text(None), "")
         self.assertIn("kind: standalone", (PLUGIN / "plugin.yaml").read_text())

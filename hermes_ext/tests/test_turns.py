@@ -1,4 +1,4 @@
-"""What a turn is given: other wordings of a question, and the block for a prompt; on both stores."""
+"""What a turn is given: other wordings of a question, and the block for it; on both stores."""
 import sys
 import unittest
 from datetime import timedelta
@@ -173,7 +173,8 @@ class Inject(LanesCase):
             self.assertEqual(self.lines(turn.text), {"Evidence": ["The gateway listens on 8080"]})
         port.write_text('{"gateway": 9090}')
         for first in (True, False):
-            self.assertEqual(build_turn(memory, "Where does the gateway listen?", first=first).text, "")
+            turn = build_turn(memory, "Where does the gateway listen?", first=first)
+            self.assertEqual(turn.text, "")
 
     def test_relations_of_the_entities_that_a_message_names(self):
         memory = self.open()
@@ -208,7 +209,8 @@ class Inject(LanesCase):
         memory = self.open()
         turn = build_turn(memory, "Bitte auf Deutsch, with a joke", first=False)
         inside, outside = turn.text.split("</memories>\n")
-        self.assertEqual(outside.split("\n")[2:], ["- Answer in one sentence", "- Answer in German"])
+        self.assertEqual(outside.split("\n")[2:],
+                         ["- Answer in one sentence", "- Answer in German"])
         self.assertNotIn("Answer in", inside)
         self.assertNotIn(waits.id, turn.used)
         self.assertNotIn("German", build_turn(memory, "in English", first=False).text)
@@ -245,7 +247,8 @@ class Inject(LanesCase):
         memory = self.filled()
         tea = next(one for one in memory.list() if "maps" in one.content)
         self.now += timedelta(days=10)
-        turns = [build_turn(memory, "furnace", first=first) for first in (True, True, False, False)]
+        turns = [build_turn(memory, "furnace", first=first)
+                 for first in (True, True, False, False)]
         self.assertEqual(turns[0], turns[1])
         self.assertEqual(turns[2], turns[3])
         self.assertEqual(self.lanes.ends(memory.lookup(tea.id)), self.now + timedelta(days=14))
