@@ -15,8 +15,8 @@ procedural     30 days     0.5         observation, and active only once a perso
 
 Origin: observation (a person at a terminal, or the user's own program), conversation, inference,
 tool, external, from the most to the least trusted. `origin.py` fixes it by the entry point
-(`memory.systems.entry_points`): each surface and door has a ceiling, the lowest of them holds. Data,
-that is an argument, `meta`, frontmatter or a record of another store, can only lower it. Code
+(`memory.systems.entry_points`): each surface and door has a ceiling, the lowest of them holds.
+Data, that is an argument, `meta`, frontmatter or a record of another store, can only lower it. Code
 names the origin of what it writes with `claiming(…)`, which is what `AgentMemory` and `lanes add`
 do; the ceilings hold for it, too. What is made of other memories names them in
 `meta["derived_from"]`, a list of ids, and gets the lowest origin of them.

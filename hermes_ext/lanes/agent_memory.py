@@ -92,8 +92,8 @@ class AgentMemory:
         """
         if confidence is not None and (type(confidence) not in (int, float)
                                        or not 0 <= confidence <= 1):
-            raise UsageError(f"confidence is {self.memory.redactor.quote(confidence)}; give a number from "
-                             "0 to 1")
+            raise UsageError(f"confidence is {self.memory.redactor.quote(confidence)}; "
+                             "give a number from 0 to 1")
         self.last_refusal = None
         try:
             done = facts.add(self.memory, content, authority=authority_class, source=source,

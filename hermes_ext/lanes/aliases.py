@@ -17,8 +17,8 @@ def names_of(store: Store, judge: Judge, name: str) -> tuple[str, ...]:
     for alias, person in _pairs(store, judge, store.search.tagged((entity_tag(name),))):
         if normalise(alias) == normalise(name):
             owner = person
-    aliases = [alias for alias, person in _pairs(store, judge, store.search.tagged((entity_tag(owner),)))
-               if normalise(person) == normalise(owner)]
+    about_owner = _pairs(store, judge, store.search.tagged((entity_tag(owner),)))
+    aliases = [alias for alias, person in about_owner if normalise(person) == normalise(owner)]
     return tuple(dict.fromkeys((owner, *sorted(aliases))))
 
 

@@ -71,7 +71,8 @@ def _in_lane(memory: HermesLite, lane: str, facts: Sequence[Memory]) -> Iterator
         for two in facts[place + 1:]:
             slot = _common_slot(one, two)
             if slot is not None:
-                contents = memory.redactor.redact_field(one.content), memory.redactor.redact_field(two.content)
+                clean = memory.redactor.redact_field
+                contents = clean(one.content), clean(two.content)
                 yield LaneConflict(lane, slot, (one.id, two.id), contents)
 
 

@@ -158,7 +158,7 @@ class Lanes:
         old = self.authority(memory)
         if "admit" in self.memory.systems.entry_points:
             new = replace(UNTRUSTED, kind=new.kind, held=new.held)
-        if (old.kind, new.kind) != ("fact", "fact") or old.held:
+        if (old.kind, new.kind) != ("fact", "fact") or old.held or self.is_resting(old):
             return False
         if is_trusted_over(old, new):
             return True                            # dropped in favour of the trusted one
@@ -176,10 +176,12 @@ class Lanes:
         before = self.authority(old)
         if is_trusted_over(before, new):
             return old
-        origin = lowest([before.origin, new.origin])
-        return self.sealed(memory, replace(
-            before, data={**before.data, **new.data}, origin=origin, confidence=min(before.confidence, new.confidence)
-            if origin != before.origin else before.confidence, at=iso(self.memory.clock())))
+        origin, confidence = lowest([before.origin, new.origin]), before.confidence
+        if origin != before.origin:
+            confidence = min(confidence, new.confidence)
+        data = {**before.data, **new.data} if before.sealed else new.data
+        return self.sealed(memory, replace(before, origin=origin, confidence=confidence, data=data,
+                                           at=iso(self.memory.clock())))
 
     def _slowed(self, memory_id: str, new: Authority) -> Authority:
         """Let a new fact wait that is one too many after a long rest, and say what waits."""

@@ -33,8 +33,8 @@ def provenance(memory: HermesLite, memory_id: str) -> dict[str, Any]:
         one = store.get(memory_id) if is_name else None
     lines = _lines(memory, memory_id)
     if one is None and not lines:
-        raise NotFound(f"no memory has the id {memory.redactor.quote(memory_id)}, and the audit log does "
-                       "not know it")
+        raise NotFound(f"no memory has the id {memory.redactor.quote(memory_id)}, and the audit "
+                       "log does not know it")
     acts: list[dict[str, Any]] = []
     reads: Counter[str] = Counter()
     for line in lines:

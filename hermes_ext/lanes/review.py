@@ -33,7 +33,8 @@ def pending(memory: HermesLite) -> list[dict[str, object]]:
             found = lanes.authority(one) if one else None
             if one is not None and found is not None and found.held:
                 rows.append({"id": one.id, "waits_for": found.held, "lane": found.lane,
-                             "origin": found.origin, "content": memory.redactor.redact_field(one.content),
+                             "origin": found.origin,
+                             "content": memory.redactor.redact_field(one.content),
                              "fingerprint": text_fingerprint(one.content)})
     memory.systems.emit("pending", [str(row["id"]) for row in rows])
     return rows

@@ -192,7 +192,7 @@ def _one(memory: HermesLite, rule_id: str) -> Rule:
 
 
 def rule_conflicts(memory: HermesLite) -> list[RuleConflict]:
-    """Return what stands between the rules that wait or hold and those that hold, each pair once."""
+    """Return what stands between the rules that wait or hold and those that hold, each once."""
     rules = list_rules(memory)
     active = [rule for rule in rules if rule.status == "active"]
     found: dict[tuple[str, ...], RuleConflict] = {}

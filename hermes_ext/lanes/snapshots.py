@@ -113,7 +113,8 @@ def diff(memory: HermesLite, label: str, other: str | None = None) -> Difference
 def _compared(memory: HermesLite, label: str, before: Mapping[str, Memory],
               after: Mapping[str, Memory]) -> Difference:
     def told(rows: Mapping[str, Memory], ids: set[str]) -> tuple[tuple[str, str], ...]:
-        return tuple((each, memory.redactor.redact_field(rows[each].content)) for each in sorted(ids))
+        clean = memory.redactor.redact_field
+        return tuple((each, clean(rows[each].content)) for each in sorted(ids))
 
     common = before.keys() & after.keys()
     changed = {each for each in common if _core(before[each]) != _core(after[each])}

@@ -5,8 +5,8 @@
     hermes_lite.py stale
 
 FILE stands for the whole file, FILE#key for one value (JSON, TOML, or a line such as `key = value`
-or `key: value`), FILE:line for the text of that line, wherever it stands by now. The note keeps the
-path, the part and a keyed fingerprint, never the value. A fact whose file says otherwise is stale:
+or `key: value`), FILE:line for the text of that line, wherever it stands by now. The note keeps
+the path, the part and a keyed fingerprint, never the value. A fact whose file says otherwise is stale:
 it is listed by `stale`, marked in recall, and not injected; remember it anew with --tied-to.
 """
 from __future__ import annotations

@@ -306,7 +306,8 @@ class Rules(LanesCase):
     def test_words_that_contradict(self):
         for one, two in (("Always use tabs", "Always use spaces"),
                          ("Use Kafka for queues", "Avoid Kafka for queues"),
-                         ("Never push to main", "Push to main"), ("Antworte kurz", "Antworte ausführlich"),
+                         ("Never push to main", "Push to main"),
+                         ("Antworte kurz", "Antworte ausführlich"),
                          ("总是用中文回答", "总是用英语回答"), ("回答要简短", "回答要详细"),
                          ("Ask before deleting files", "Delete files without asking")):
             with self.subTest(one):
@@ -346,6 +347,12 @@ class Conflicts(LanesCase):
         self.command("forget", carol)
         self.assertEqual(self.result("conflicts"), [])
 
+    def test_a_fact_that_rests_can_be_said_again(self):
+        alex, bob = self.add("User's name is Alex"), self.add("User's name is Bob")
+        self.command("resolve-conflict", alex, bob)
+        self.assertNotEqual(self.add("User's name is Bob"), bob)
+        self.assertEqual(len(self.result("conflicts")), 1)
+
     def test_authorizations_that_say_yes_and_no(self):
         self.add("Alex may deploy to production", "authorization")
         self.add("Alex must not deploy to production", "authorization")
@@ -360,7 +367,8 @@ class Conflicts(LanesCase):
         self.assertEqual([row["slot"] for row in self.result("conflicts")], ["#home"])
 
     def test_evidence_may_differ(self):
-        one, two = self.add("The port is 8080", "evidence"), self.add("The port is 8081", "evidence")
+        one = self.add("The port is 8080", "evidence")
+        two = self.add("The port is 8081", "evidence")
         self.assertEqual(self.result("conflicts"), [])
         self.refused("resolve-conflict", one, two)
 
@@ -379,8 +387,8 @@ class Conflicts(LanesCase):
 class Notes(LanesCase):
 
     def test_a_snippet_is_searched_and_never_recalled(self):
-        made = self.result("snippet", "add", "Discussed local-first retrieval", "--session", "demo")
-        again = self.result("snippet", "add", "discussed local-first retrieval", "--session", "demo")
+        made, again = (self.result("snippet", "add", text, "--session", "demo") for text in (
+            "Discussed local-first retrieval", "discussed local-first retrieval"))
         self.assertEqual((again["id"], again["created"]), (made["id"], False))
         found = self.result("snippet", "search", "retrieval", "--session", "demo")
         self.assertEqual([row["id"] for row in found], [made["id"]])
