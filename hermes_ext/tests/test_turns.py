@@ -10,7 +10,7 @@ from hermes_ext import framing
 from hermes_ext.lanes import notes, relations, rules
 from hermes_ext.lanes.inject import build_turn
 from hermes_ext.lanes.wording import Wording
-from hermes_ext.tests.base import setUpModule
+from hermes_ext.tests.base import setUpModule, word
 from hermes_ext.tests.test_lanes import LanesCase, on_archive
 from hermes_lite import ConfigError, HermesLite
 
@@ -136,18 +136,18 @@ class Inject(LanesCase):
         self.assertNotIn("deploy to production", text)
 
     def test_a_later_turn_is_given_what_the_message_asks_for(self):
-        memory = self.filled()
-        self.assertTrue(build_turn(memory, "Good morning", session="s1").is_first)
-        turn = build_turn(memory, "What about the turbine and jazz?", session="s1")
+        memory, session = self.filled(), word()
+        self.assertTrue(build_turn(memory, "Good morning", session=session).is_first)
+        turn = build_turn(memory, "What about the turbine and jazz?", session=session)
         found = self.lines(turn.text)
         self.assertFalse(turn.is_first)
         self.assertEqual(found["Identity"], ["User's name is Alex"])
         self.assertEqual(found["Evidence"], ["The turbine was checked in bay 5"])
         self.assertEqual(found["Preferences"], ["Prefers jazz on day 1 of the week"])
-        self.assertEqual(self.lines(build_turn(memory, "zzz", session="s1").text),
+        self.assertEqual(self.lines(build_turn(memory, "zzz", session=session).text),
                          {"Identity": ["User's name is Alex"]})
         self.assertTrue(build_turn(memory, "Good morning", session="s2").is_first)
-        self.assertEqual(self.grep("s1"), [])
+        self.assertEqual(self.grep(session), [])
 
     def test_authorization_is_never_injected(self):
         memory = self.filled()
