@@ -139,8 +139,10 @@ def _later_turn(lanes: Lanes, message: str) -> dict[str, _Part]:
     for hit in memory.recall(message, top_k=_HITS):
         said, kind = hit.why[lanes.name], lanes.authority(hit.memory).kind
         name = {"fact": said["lane"], "lesson": "lessons"}.get(kind)
-        if name in ("preference", "evidence", "lessons") and "stale" not in said:
-            part, one = parts[name], hit.memory
+        if name not in ("preference", "evidence", "lessons") or "stale" in said:
+            continue
+        part, one = parts[name], hit.memory
+        if part.room >= _LEAST:
             part.add(one.id, _line(said["origin"], one.created_at, one.content))
     _fill_related(lanes, parts["related"], message)
     return parts

@@ -104,20 +104,20 @@ class Inject(LanesCase):
         memory = self.open()
         self.write(memory, "User's name is Alex", "identity", "observation", 1.0)
         self.write(memory, "Alex may deploy to production", "authorization", "observation", 1.0)
-        for number, word in enumerate("tea jazz trains chess rain wool maps".split()):
+        for number, thing in enumerate("tea jazz trains chess rain wool maps".split()):
             self.now += timedelta(minutes=1)
-            self.write(memory, f"Prefers {word} on day {number} of the week", "preference",
+            self.write(memory, f"Prefers {thing} on day {number} of the week", "preference",
                        "observation")
-        for number, word in enumerate("gateway mirror harbour kernel ledger turbine beacon quarry "
+        for number, thing in enumerate("gateway mirror harbour kernel ledger turbine beacon quarry "
                                       "lantern anchor compass furnace".split()):
             self.now += timedelta(minutes=1)
-            self.write(memory, f"The {word} was checked in bay {number}", source="tool")
-        for outcome, word in (("negative", "fallback"), ("positive", "review"),
+            self.write(memory, f"The {thing} was checked in bay {number}", source="tool")
+        for outcome, thing in (("negative", "fallback"), ("positive", "review"),
                               ("negative", "backup"), ("negative", "timeout"),
                               ("negative", "quota")):
             self.now += timedelta(minutes=1)
-            notes.learn(memory, action=f"Left out the {word}", context="deploy", outcome=outcome,
-                        insight=f"Always have a {word} plan")
+            notes.learn(memory, action=f"Left out the {thing}", context="deploy", outcome=outcome,
+                        insight=f"Always have a {thing} plan")
         return memory
 
     def test_a_first_turn_is_given_the_newest_of_each_lane(self):
