@@ -22,7 +22,7 @@ import queue
 import re
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -195,13 +195,10 @@ class _Worker:
     def run(self, act: Callable[[], T], seconds: float) -> T:
         """Return what *act* returns; TimeoutError when it takes longer, and it may be skipped."""
         future = self.start(act)
-        try:
-            return future.result(seconds)
-        except BaseException as problem:
+        if not wait([future], seconds).done:
             future.cancel()
-            if isinstance(problem, Exception) and not future.done():
-                raise TimeoutError from None
-            raise
+            raise TimeoutError
+        return future.result()
 
     def _work(self) -> None:
         while True:
