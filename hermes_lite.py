@@ -8079,6 +8079,11 @@ class SearchState:
         except (StorageError, ValueError, AttributeError, LookupError, TypeError):
             return {}
 
+    def forget_open_indexes(self) -> None:
+        """Close the indexes that a search opened before any record was read: they hold nothing."""
+        for index in self.indexes.values():
+            index.index = None
+
     def trust(self, state: Mapping[str, Any]) -> None:
         """Use the saved indexes as far as *state* says; {}: not at all."""
         changed = state.get("changed", {})
@@ -8471,6 +8476,8 @@ class RecordReader:
             self._records.replace(lines, state["hot"])
         else:
             self._read_with_care(data, checked=set(before.values()))
+        if not before:
+            self._search_state.forget_open_indexes()
         self._search_state.trust(state)
         held = len(self._records)
         self._replay(0)

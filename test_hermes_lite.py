@@ -4144,6 +4144,19 @@ print(json.dumps([answers, errors]))""", self.root).split("\n")[-1])
         with self.assertRaises(Refused):
             fresh.remember(text, deliberate=False)
 
+    def test_a_search_before_the_records_are_read_leaves_no_empty_index_behind(self):
+        with self.open() as memory:
+            kept = memory.remember("the harbour opens at nine", tags=["port"]).id
+        with self.open() as memory:
+            memory.store.search.tagged(("port",))
+            memory.store.search.words("harbour", 5)
+            memory.remember("the copper kettle is kept in the attic")
+            self.assertEqual(memory.store.search.tagged(("port",)), [kept])
+        with self.open() as memory:
+            memory.store.refresh()
+            self.assertEqual(memory.store.search.tagged(("port",)), [kept])
+            self.assertEqual([hit.id for hit in memory.recall("harbour")], [kept])
+
     def test_a_flipped_bit_in_a_search_index_is_seen(self):
         with self.open() as memory:
             for note in NOTES:
