@@ -214,7 +214,8 @@ class Lanes:
 
     def agent_name(self, agent: str) -> str:
         """Return the person whom an agent's name stands for, or the name itself."""
-        return aliases.names_of(self.memory.store, self.authority, agent)[0]
+        with self.memory.session.reading() as store:
+            return aliases.names_of(store, self.authority, agent)[0]
 
     def hidden(self) -> Collection[str]:
         """Return the ids of what waits, of raw snippets and of what no longer holds."""
