@@ -362,7 +362,8 @@ class Attacked(LanesCase):
         if not rule_may_rest:
             self.assertEqual(active, [RULE])
         for first in (True, False):
-            self.check_block(build_turn(memory, f"harbour {marker} Alex", first=first).text, marker)
+            block = build_turn(memory, f"harbour {marker} Alex", first=first).text
+            self.check_block(block, marker)
         memory.close()
 
     def check_block(self, text: str, marker: str) -> None:
