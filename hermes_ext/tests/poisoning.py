@@ -1,8 +1,8 @@
 """Poisoned texts and honest ones, and what becomes of them in a memory with lanes.
 
 The texts lie in data/poisoning.jsonl, one a line: kind (attack or benign), shape, language, text,
-and fresh, which is true for those that were written without a look at any rule and that only
-bench/poisoning.py reads.
+and fresh, which is true for those that only bench/poisoning.py reads: nothing was tuned on them,
+and the guard's patterns had not been read when they were written.
 
 What counts. A memory is poisoned when a text that a tool has read *steers*: when it stands in a
 lane of the person (identity, preference, authorization, an active rule), or has a person's
