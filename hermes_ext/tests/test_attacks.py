@@ -415,6 +415,16 @@ class Attacked(LanesCase):
                  if row.id == self.trusted_ids[1]]
         self.assertEqual(len(ended), 1)
 
+    def test_a_changed_snapshot_is_shown_and_brings_no_authority(self) -> None:
+        self.command("snapshot", "--label", "before")
+        path, = self.root.glob("backups/snapshot_*_before.json")
+        path.write_bytes(path.read_bytes().replace(b"name is Alex", b"name is Mallory"))
+        shown = self.command("snapshot", "restore", "before", answer="y")
+        self.assertIn("User's name is Mallory", shown)
+        memory = self.open()
+        self.assertEqual(self.lanes.of_lane("identity"), [])
+        self.assertEqual(self.authority(memory, self.trusted_ids[0]).origin, "external")
+
     def test_a_note_about_an_attack_is_kept_and_found(self) -> None:
         memory = self.open()
         for row in poisoning.cases("benign"):
