@@ -968,8 +968,9 @@ def _check_filters(value: object, place: str) -> None:
         if each.get("action") not in _FILTER_ACTIONS:
             raise ConfigError(f"{place}: the action of a content filter is one of "
                               f"{', '.join(_FILTER_ACTIONS)}")
-        has_tag = isinstance(each.get("tag"), str)
-        if (each["action"] == "tag") != has_tag or ("tag" in each) != has_tag:
+        needs_tag = each["action"] == "tag"
+        is_tag_right = isinstance(each.get("tag"), str) if needs_tag else "tag" not in each
+        if not is_tag_right:
             raise ConfigError(f"{place}: a content filter with the action tag, and no other, "
                               "names a tag")
         regex = each.get("regex")
@@ -978,6 +979,8 @@ def _check_filters(value: object, place: str) -> None:
         except (re.error, TypeError, RecursionError, OverflowError) as error:
             raise ConfigError(f"{place}: the regex {_brief(regex)} of a content filter is no "
                               f"regular expression: {error}") from None
+        # One group is what is hidden, two are what stays before it and what is hidden. What matches
+        # the empty text would match everywhere.
         if compiled.match("") or compiled.groups > 2:
             raise ConfigError(f"{place}: the regex {_brief(regex)} of a content filter must not "
                               "match the empty text or have more than two groups")
@@ -6146,7 +6149,7 @@ class CircuitBreaker:
         """
         state = self.state()
         is_open = state is not None and state["backend"] in (backend, None)
-        if is_open and not self._claims_probe(state):
+        if is_open and not self._try_claim_probe(state):
             raise RemoteError(f"{backend} rests after a failure: {state['reason']}")
         try:
             result = action()
@@ -6174,7 +6177,7 @@ class CircuitBreaker:
     def reset(self) -> None:
         """Close: the backend was set anew, or a probe has come back well."""
         self._unwritten = None
-        for path in (self._path, *self._claims()):
+        for path in (self._path, *self._claim_files()):
             with contextlib.suppress(OSError):      # a read-only disk must not fail the call
                 path.unlink()
 
@@ -6188,10 +6191,11 @@ class CircuitBreaker:
         except OSError:                             # keep it for this process at least
             self._unwritten = {**state, "failed_at": failed.timestamp()}
 
-    def _claims_probe(self, state: dict[str, Any]) -> bool:
-        """Tell whether this caller gets the only probe of a cool-down period.
+    def _try_claim_probe(self, state: dict[str, Any]) -> bool:
+        """Claim the only probe of a cool-down period; False where another caller has it.
 
-        The first to create a file named after the failure and the period gets it.
+        The first to create a file named after the failure and the period gets it. Period 0 is the
+        cool-down itself, in which nobody probes.
         """
         period = math.floor((self._clock() - state["failed_at"]) / self._cooldown)
         if period == 0:
@@ -6199,7 +6203,7 @@ class CircuitBreaker:
         claim = self._path.with_name(f"{self._path.name}.probe-{state['failed_at']:.6f}-{period}")
         if claim.name == self._last_claim:
             return False
-        old = self._claims()
+        earlier = self._claim_files()              # before ours is among them
         try:
             os.close(os.open(claim, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except FileExistsError:
@@ -6207,12 +6211,12 @@ class CircuitBreaker:
         except OSError:                             # read-only: one probe a process, not a machine
             pass
         self._last_claim = claim.name
-        for path in old:
+        for path in earlier:
             with contextlib.suppress(OSError):
                 path.unlink()
         return True
 
-    def _claims(self) -> list[Path]:
+    def _claim_files(self) -> list[Path]:
         return sorted(self._path.parent.glob(f"{self._path.name}.probe-*"))
 
 

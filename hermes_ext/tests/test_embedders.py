@@ -29,7 +29,7 @@ class Languages(unittest.TestCase):
                 ("Größenänderung", "de"), ("When does the contract end?", "en"),
                 ("The die is cast in the machine", "en"), ("gateway 8080", "en"), ("", "en"),
                 ("¿Cuándo termina el contrato?", "en")):
-            self.assertEqual(embedders.language(text), wanted, text)
+            self.assertEqual(embedders.guess_language(text), wanted, text)
 
 
 class StandIn:
@@ -93,9 +93,9 @@ class Wiring(unittest.TestCase):
     def test_the_mean_of_the_language_is_taken_off(self) -> None:
         made = embedders.make("e5")
         self.assertEqual(len(embedders._centres()), 6)
-        with mock.patch.object(embedders, "language", lambda text: "de"):
+        with mock.patch.object(embedders, "guess_language", lambda text: "de"):
             german = made.embed(["same text"])[0]
-        with mock.patch.object(embedders, "language", lambda text: "zh"):
+        with mock.patch.object(embedders, "guess_language", lambda text: "zh"):
             chinese = made.embed(["same text"])[0]
         self.assertLess(float(german @ chinese), 0.999)
 

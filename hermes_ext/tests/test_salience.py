@@ -11,7 +11,7 @@ from pathlib import Path
 HOUSE = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(HOUSE))
 
-from hermes_ext.salience import Salience, born, current, system          # noqa: E402
+from hermes_ext.salience import Salience, initial_score, current, system          # noqa: E402
 from hermes_lite import (Config, ConfigError, HermesLite, Hit, Memory, UsageError,   # noqa: E402
                          NotFound)
 from hermes_ext.tests.base import run_command  # noqa: E402
@@ -57,8 +57,8 @@ class TheFormula(unittest.TestCase):
                              ("the talk with Alice was good", 2), ("我们去杭州", 2),
                              ("the sky is blue", 1),
                              ("天空很蓝", 1), ("这张桌子很大", 1)):
-            self.assertEqual(born(text), wanted, text)
-        self.assertEqual([born("the sky is blue", place) for place in ("first", "last", "middle")],
+            self.assertEqual(initial_score(text), wanted, text)
+        self.assertEqual([initial_score("the sky is blue", place) for place in ("first", "last", "middle")],
                          [3, 2, 1])
 
 
@@ -203,7 +203,7 @@ class Weighing(SalienceCase):
     def test_the_first_and_the_last_fact_of_a_digest_have_their_place(self):
         done = self.memory.digest("I prefer tea. I prefer calm offices. I prefer short meetings.",
                                   apply=True)
-        self.assertEqual([self.score(row.id) - born(self.memory.get(row.id).content)
+        self.assertEqual([self.score(row.id) - initial_score(self.memory.get(row.id).content)
                           for row in done.results], [2, 0, 1])
 
 
