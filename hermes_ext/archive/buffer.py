@@ -204,6 +204,7 @@ class BufferedStore:
     # -- snapshot -----------------------------------------------------------
 
     def _load(self) -> None:
+        """Read back what another process has saved, and drop what has expired meanwhile."""
         for name, content, score, used in self._rows():
             self.entries[name] = _Entry(content, float(score),
                                         core.parse_time(used) or self.under.clock())

@@ -126,7 +126,7 @@ def read_policy(*, lanes: object = None, origins: object = None, review: object 
     """Read the settings of config.yaml; ConfigError names the one that is wrong."""
     made = dict(LANES)
     for name, settings in _mapping("lanes", lanes, LANES).items():
-        made[name] = _lane(made[name], settings)
+        made[name] = _lane_with_settings(made[name], settings)
     ceilings = {**CEILINGS, **_mapping("origins", origins, CEILINGS)}
     for name, origin in ceilings.items():
         if origin not in ORIGINS:
@@ -171,10 +171,11 @@ def _budgets(given: object) -> Mapping[str, int]:
     return budgets
 
 
-def _lane(lane: Lane, settings: object) -> Lane:
+def _lane_with_settings(lane: Lane, settings: object) -> Lane:
+    """Return a lane with what config.yaml sets in place of its defaults; ConfigError if wrong."""
     given = _mapping(f"lanes.{lane.name}", settings, ("days", "confidence", "sources"))
-    changed: dict[str, Any] = dict(given)
-    days, confidence = given.get("days", lane.days), given.get("confidence", lane.confidence)
+    days = given.get("days", lane.days)
+    confidence = given.get("confidence", lane.confidence)
     sources = given.get("sources", lane.sources)
     if days is not None and (type(days) is not int or days < 1):
         raise _wrong(f"lanes.{lane.name}.days", days, "a whole number from 1 up, or null")
@@ -182,7 +183,7 @@ def _lane(lane: Lane, settings: object) -> Lane:
         raise _wrong(f"lanes.{lane.name}.confidence", confidence, "a number from 0 to 1")
     if not isinstance(sources, (list, tuple)) or not set(map(str, sources)) <= {*ORIGINS}:
         raise _wrong(f"lanes.{lane.name}.sources", sources, f"a list of {', '.join(ORIGINS)}")
-    return replace(lane, **{**changed, "sources": tuple(map(str, sources))})
+    return replace(lane, days=days, confidence=confidence, sources=tuple(map(str, sources)))
 
 
 def _mapping(name: str, value: object, known: Iterable[str]) -> Mapping[str, Any]:

@@ -32,7 +32,7 @@ class BackupContent:
     files: Mapping[str, bytes] = field(default_factory=dict)
     encrypted: bool = False
     made_at: str | None = None
-    is_part: bool = False                          # an archive of prune: some memories, not all
+    holds_some: bool = False                       # an archive of prune: some memories, not all
     cold: dict[str, list[Memory]] = field(default_factory=dict)
     cold_names: frozenset[str] = frozenset()
 
@@ -111,7 +111,11 @@ def _read_cold(backup: BackupContent, cipher: core.Cipher | None) -> None:
 
 
 def _read_records(data: bytes, cipher: core.Cipher | None, path: Path) -> BackupContent:
-    """Read index.json, a daily backup or an archive of prune; one bad entry costs itself."""
+    """Read the records of one file; one bad entry costs itself.
+
+    index.json and a daily backup are a list of all memories. An archive of prune, or a snapshot,
+    is a mapping with some of them under `memories`.
+    """
     is_sealed = core.is_ciphertext(data)
     try:
         data = core.unseal(data, cipher)
@@ -120,13 +124,13 @@ def _read_records(data: bytes, cipher: core.Cipher | None, path: Path) -> Backup
                           "(or HERMES_MASTER_KEY_OLD) to the key it was made with") from None
     try:
         content = core.from_json(data)
-        is_part = isinstance(content, dict)
-        entries = content["memories"] if is_part else content
+        holds_some = isinstance(content, dict)
+        entries = content["memories"] if holds_some else content
         if not isinstance(entries, list):
             raise ValueError("no list of memories")
     except (ValueError, KeyError):
         raise DamagedData(f"{path} cannot be read: it is no whole list of memories") from None
-    backup = BackupContent({}, encrypted=is_sealed, is_part=is_part)
+    backup = BackupContent({}, encrypted=is_sealed, holds_some=holds_some)
     for entry in entries:
         try:
             found = Memory.from_entry(entry)

@@ -190,7 +190,7 @@ def _plan(memory: HermesLite, backup: BackupContent, cold: ColdFiles, *, with_fo
     sift = _Sift(memory, backup, with_forgotten=with_forgotten)
     wanted = sift.kept(backup.memories.values())
     present = {each.id: each for each in file_store(memory)}
-    removed = [] if backup.is_part else [each for each in present if each not in wanted]
+    removed = [] if backup.holds_some else [each for each in present if each not in wanted]
     remaining = present.keys() - {*removed}
     cold_back = _cold_back(backup, sift, cold, taken=wanted.keys() | remaining)
     appended = appended_files(memory.config["systems"], config)

@@ -174,17 +174,22 @@ def sync(memory: HermesLite, folder: str | os.PathLike | None = None, *, plain: 
     check_selectors(folder=None if folder is None else os.fspath(folder))
     with memory.exclusive("sync"):
         take_over_edits(memory)
-        state = _head(memory)
-        path = _chosen(memory, state, folder, plain, make=not dry_run)
-        if not dry_run and not plain and state and state["folder"] == str(path):
-            memory.store.refresh()
-            revision = memory.store.revision()
-            if state["look"] and state["look"] == state_hash(path, listed(path), revision):
-                return Synced(str(path), state["device"])
-        state = _whole(memory, path, plain)
+        state = _load_state_head(memory)
+        path = _choose_folder(memory, state, folder, plain, make=not dry_run)
+        if not dry_run and not plain and _is_unchanged(memory, state, path):
+            return Synced(str(path), state["device"])
+        state = _load_state(memory, path, plain)
         if not path.is_dir():
             raise NotFound(f"there is no folder {path} yet; without --dry-run it is made")
         return _Run(memory, path, state).run(dry_run=dry_run)
+
+
+def _is_unchanged(memory: HermesLite, state: Mapping[str, object], folder: Path) -> bool:
+    """Tell whether neither the folder nor the memories have changed since the last run."""
+    if not state or state["folder"] != str(folder) or not state["look"]:
+        return False
+    memory.store.refresh()
+    return state["look"] == state_hash(folder, listed(folder), memory.store.revision())
 
 
 _CLOCK = {str: int}
@@ -211,7 +216,7 @@ def _is_readable(state: dict[str, object]) -> bool:
     return _is_sound(state) or fits(state, {"version": int}) and state["version"] != 1
 
 
-def _head(memory: HermesLite) -> dict[str, object]:
+def _load_state_head(memory: HermesLite) -> dict[str, object]:
     """Return the state without its rows, which are most of it; {} where there is none."""
     head, _, rest = (memory.store.files.read(".state_sync.json") or b"").partition(b', "rows"')
     with contextlib.suppress(ValueError):
@@ -220,7 +225,7 @@ def _head(memory: HermesLite) -> dict[str, object]:
     return {}
 
 
-def _whole(memory: HermesLite, folder: Path, plain: bool) -> dict[str, object]:
+def _load_state(memory: HermesLite, folder: Path, plain: bool) -> dict[str, object]:
     """Return the whole state, a new device's where there is none or it is damaged."""
     fresh = {"version": 1, "look": "", "device": new_device(), "n": 0, "folder": str(folder),
              "plain": plain, "salt": os.urandom(16).hex(), "inode": os.stat(memory.root).st_ino,
@@ -234,8 +239,8 @@ def _whole(memory: HermesLite, folder: Path, plain: bool) -> dict[str, object]:
     return {**state, "plain": (state["plain"] or plain) and not folder_cipher(memory)}
 
 
-def _chosen(memory: HermesLite, state: Mapping[str, object], folder: object, plain: bool, *,
-            make: bool) -> Path:
+def _choose_folder(memory: HermesLite, state: Mapping[str, object], folder: object,
+                   plain: bool, *, make: bool) -> Path:
     """Return the folder, made where it is new; an error says what is in the way."""
     if folder is None and not state:
         raise UsageError("give FOLDER, the folder that your machines share; later runs know it")
@@ -267,7 +272,7 @@ def _chosen(memory: HermesLite, state: Mapping[str, object], folder: object, pla
 
 def status(memory: HermesLite) -> dict[str, object]:
     """Return folder, own name, and who has told how many changes; nothing is changed."""
-    state = _head(memory)
+    state = _load_state_head(memory)
     if not state:
         raise NotFound("nothing was synced yet; run: sync FOLDER")
     path = Path(state["folder"])
@@ -288,16 +293,16 @@ def retire(memory: HermesLite, device: str) -> Synced:
     """
     check_selectors(device=device)
     with memory.exclusive("sync"):
-        state = _head(memory)
+        state = _load_state_head(memory)
         if not state:
             raise NotFound("nothing was synced yet; run: sync FOLDER")
         if device == state["device"]:
             raise Refused("that is this device itself", "itself")
-        path = _chosen(memory, state, None, False, make=False)
+        path = _choose_folder(memory, state, None, False, make=False)
         if device not in {known["device"] for known in state["files"].values()}:
             raise NotFound(f"no file in {path} is of the device {memory.redactor.quote(device)}; "
                            "`sync --status` names them")
-        run = _Run(memory, path, _whole(memory, path, False))
+        run = _Run(memory, path, _load_state(memory, path, False))
         run.book.carry_all()
         done = run.run()
         theirs = [file for file in run.inbox.files if file.device == device]
