@@ -9834,6 +9834,8 @@ class Redactor:
         Short texts in which nothing was found are known for a while: keys and values of meta
         come again and again, and a write redacts what an extension has changed once more.
         """
+        if not isinstance(text, str):
+            raise UsageError(f"text is of type {type(text).__name__}; give a string")
         known = text, self._security["personal_numbers"]
         if known in self._clean:
             return text, ()
