@@ -107,17 +107,18 @@ __all__ = [
     "conflict_candidates", "count_access", "cut_tags", "describe_rooms", "differs_in_fact",
     "display_text", "estimate_confidence", "excerpt", "explain_usage", "extract_entities",
     "facts", "file_version", "find_conflicts", "find_duplicate", "find_root", "first_conflict",
-    "fits", "format_mapping", "from_json", "fsync_folder", "get_encryption", "import_system",
-    "is_ciphertext", "is_date", "is_gram", "is_one_word", "is_safe_id", "is_same_agent", "iso",
-    "join_rows", "little_endian_bytes", "load_commands", "load_config", "magic_bytes", "main",
-    "make_folder", "minmax_merge", "new_id", "normalise", "operations_of", "other_wordings",
-    "parse_time", "perform", "plain", "pluralize", "print_message", "printable",
-    "printable_json", "query_terms", "rank_in_context", "read_files", "read_key_file",
-    "read_markdown", "read_yaml", "redact", "redact_nested", "remove_unfinished_move",
-    "result_warnings", "rrf_merge", "seal", "search_spelling", "set_aside", "similarity",
-    "storage_error", "tag_forms", "take_over_edits", "text_labels", "to_json", "to_markdown",
-    "tokenize_terms", "tombstone_fingerprint", "tombstones_file", "unit_pieces", "unseal",
-    "utc_now", "without_vectors", "write_atomic"]
+    "fits", "format_mapping", "from_json", "fsync_folder", "get_encryption", "help_of_group",
+    "import_system", "is_ciphertext", "is_date", "is_gram", "is_group", "is_one_word",
+    "is_safe_id", "is_same_agent", "iso", "join_command_words", "join_rows",
+    "little_endian_bytes", "load_commands", "load_config", "magic_bytes", "main", "make_folder",
+    "minmax_merge", "new_id", "normalise", "operations_of", "other_wordings", "parse_time",
+    "perform", "plain", "pluralize", "print_message", "printable", "printable_json",
+    "query_terms", "rank_in_context", "read_files", "read_key_file", "read_markdown",
+    "read_yaml", "redact", "redact_nested", "remove_unfinished_move", "result_warnings",
+    "rrf_merge", "seal", "search_spelling", "set_aside", "similarity", "storage_error",
+    "tag_forms", "take_over_edits", "text_labels", "to_json", "to_markdown", "tokenize_terms",
+    "tombstone_fingerprint", "tombstones_file", "unit_pieces", "unseal", "utc_now",
+    "without_vectors", "write_atomic"]
 __version__ = "0.1.0"
 
 T = TypeVar("T")
@@ -9372,6 +9373,7 @@ class Param:
 class Operation:
     """One thing the memory does; the command line, HTTP and MCP are made from these.
 
+    A name is one word, or two where several belong together: `brain cycle`, `brain orders`.
     `handler(memory, **params)` returns records, mappings or lists; `show` turns that into
     lines for a person; a result may have an `exit_code`. A destructive one takes `dry_run` and
     is asked before it runs. `open(root)` stands in for HermesLite where a broken config or a
@@ -12067,8 +12069,12 @@ def _utf8(word: str) -> str:
 def _run(words: list[str]) -> int:
     """Parse, call one handler, print its result, then say what a person should know."""
     words = {"--version": ["version"], "help": ["--help"]}.get(" ".join(words), words)
+    words = join_command_words(words)
     wanted = _command_of(words)
     known = load_commands(wanted)
+    if wanted is not None and is_group(wanted, known):
+        print(help_of_group(wanted, known, is_asked=bool({"-h", "--help"} & {*words})))
+        return 0
     if wanted in known and not {"-h", "--help"} & {*words}:
         known = {wanted: known[wanted]}            # the others only fill the help
     parser = build_parser(known)
@@ -12117,6 +12123,39 @@ def _command_of(words: Sequence[str]) -> str | None:
     return None
 
 
+def join_command_words(words: Sequence[str]) -> list[str]:
+    """Join the two words of a command such as `brain cycle`, whose name is both of them."""
+    first = _command_of(words)
+    if first is None:
+        return list(words)
+    place = list(words).index(first)
+    name = " ".join(words[place:place + 2])
+    if name not in _command_names():
+        return list(words)
+    return [*words[:place], name, *words[place + 2:]]
+
+
+def is_group(word: str, known: Mapping[str, Operation]) -> bool:
+    """Tell whether a word is only the first of commands of two words, as `brain` is."""
+    return word not in known and any(name.startswith(f"{word} ") for name in known)
+
+
+def help_of_group(first: str, known: Mapping[str, Operation], *, is_asked: bool) -> str:
+    """Return the usage of the commands that begin with a word; UsageError unless it is asked."""
+    group = [operation for name, operation in known.items() if name.startswith(f"{first} ")]
+    if not is_asked:
+        actions = ", ".join(operation.name.removeprefix(f"{first} ") for operation in group)
+        raise UsageError(f"{first} needs an action: {actions}")
+    lines = [f"    {operation.name:<20}  {operation.help}" for operation in group]
+    return "\n".join([f"usage: hermes-lite {first} ACTION", "", *lines])
+
+
+def _command_names() -> list[str]:
+    """Return the name of every command; no module is imported."""
+    of_systems = [name for _, commands in _registered("CONTENTS").values() for name in commands]
+    return [*(operation.name for operation in OPERATIONS), *of_systems]
+
+
 def load_commands(wanted: str | None) -> dict[str, Operation]:
     """Return the core's operations, and those of the system whose command is *wanted*.
 
@@ -12148,15 +12187,23 @@ def _with_options(operation: Operation) -> Operation:
     """
     if operation.name not in _registered("OPTIONS"):
         return operation
-    system, helps = _registered("OPTIONS")[operation.name]
+    systems = _registered("OPTIONS")[operation.name]
+    system_of = {name: system for system, options in systems.items() for name in options}
+    added = [Param(name, kind, text, False if kind is bool else None)
+             for options in systems.values() for name, (kind, text) in options.items()]
 
     def handler(memory: HermesLite, **arguments: Any) -> Any:
-        options = {name: arguments.pop(name) for name in helps}
-        if not any(value is not None for value in options.values()):
+        options = {param.name: arguments.pop(param.name, param.default) for param in added}
+        given = {system_of[param.name] for param in added
+                 if options[param.name] != param.default}
+        if not given:
             return operation.handler(memory, **arguments)
-        return import_system(system).run_with(memory, operation, arguments, options)
+        if len(given) > 1:
+            raise UsageError(f"options of {' and '.join(sorted(given))} do not go together")
+        system = given.pop()
+        own = {name: value for name, value in options.items() if system_of[name] == system}
+        return import_system(system).run_with(memory, operation, arguments, own)
 
-    added = tuple(Param(name, str, text) for name, text in helps.items())
     return replace(operation, params=(*operation.params, *added), handler=handler)
 
 

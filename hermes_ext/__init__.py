@@ -12,8 +12,9 @@ The other tables give a system a role; the core knows the role and never the nam
                   `open_store(root, config, clock=...)`
     VECTORIZERS   {value of vectors.backend: system}; its module has `make(backend)`
     AUTOSTART     {file in the data root: system}; the file switches the system on
-    OPTIONS       {command of the core: (system, {option: line of help})}; where one is given,
-                  `run_with(memory, operation, arguments, options)` of its module runs instead
+    OPTIONS       {command of the core: {system: {option: (type, line of help)}}}; where one is
+                  given, `run_with(memory, operation, arguments, options)` of the system's module
+                  runs instead; a bool is a switch
     HOOKS         {hook: (system, function of its module)}
         before_command(memory, command)    runs before a command of the command line
         forget_selection(memory, ...)      does `forget` with a selection or --purge
@@ -31,11 +32,12 @@ __all__ = ["AUTOSTART", "CONTENTS", "HOOKS", "OPTIONS", "STORES", "VECTORIZERS"]
 STORES: dict[str, str] = {"archive": "archive"}
 VECTORIZERS: dict[str, str] = {"e5": "embedders", "use": "embedders", "e5+use": "embedders"}
 AUTOSTART: dict[str, str] = {"cold_index.json": "cold"}
-OPTIONS: dict[str, tuple[str, dict[str, str]]] = {
-    "remember": ("lanes", {
-        "tied_to": "the file whose value it states, FILE, FILE#key or FILE:line"}),
-    "list": ("lanes", {"authority": "only this lane, such as preference"}),
-    "verify": ("lanes", {"fingerprint": "refuse if the text is no longer the one that was shown"}),
+OPTIONS: dict[str, dict[str, dict[str, tuple[type, str]]]] = {
+    "remember": {"lanes": {
+        "tied_to": (str, "the file whose value it states, FILE, FILE#key or FILE:line")}},
+    "list": {"lanes": {"authority": (str, "only this lane, such as preference")}},
+    "verify": {"lanes": {
+        "fingerprint": (str, "refuse if the text is no longer the one that was shown")}},
 }
 HOOKS: dict[str, tuple[str, str]] = {
     "before_command": ("vault", "take_over"),
@@ -105,6 +107,7 @@ CONTENTS: dict[str, tuple[str, dict[str, str]]] = {
         "snapshots": "list the snapshots",
         "consolidate": "list, or merge, facts that say the same in several lanes",
         "inject": "lay out what an agent should know before it answers a message"}),
+    "brain": ("brain", {}),
     "shell": ("shell", {"shell": "type commands one after the other"}),
     "settings": ("settings", {
         "config": "list, get or set a setting, or show where they stand"}),
@@ -129,7 +132,8 @@ for _name in [name for name, (module, _) in CONTENTS.items() if not _is_installe
     del CONTENTS[_name]
 for _backend in [backend for backend, name in VECTORIZERS.items() if name not in CONTENTS]:
     del VECTORIZERS[_backend]
-for _command in [command for command, (name, _) in OPTIONS.items() if name not in CONTENTS]:
-    del OPTIONS[_command]
+for _command in OPTIONS:
+    OPTIONS[_command] = {name: options for name, options in OPTIONS[_command].items()
+                         if name in CONTENTS}
 for _hook in [hook for hook, (name, _) in HOOKS.items() if name not in CONTENTS]:
     del HOOKS[_hook]

@@ -29,7 +29,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 from hermes_lite import (HermesError, HermesLite, Operation, Record, UsageError, build_parser,
-                         explain_usage, load_commands, perform, print_message, result_warnings)
+                         explain_usage, help_of_group, is_group, join_command_words,
+                         load_commands, perform, print_message, result_warnings)
 
 __all__ = ["OPERATIONS", "Session", "complete", "execute", "shell"]
 
@@ -81,12 +82,15 @@ def _words(line: str) -> list[str]:
 
 
 def _run(memory: HermesLite, words: list[str]) -> int:
-    name, rest = words[0], words[1:]
-    if name == "help":
-        name, rest = (rest[0], ["--help"]) if rest else ("--help", [])
+    if words[0] == "help":
+        words = [*words[1:], "--help"]
+    name, *rest = join_command_words(words)
     known = load_commands(name)
     if name.startswith("-"):
         build_parser(known).parse_args([name, *rest])
+    if is_group(name, known):
+        print(help_of_group(name, known, is_asked="--help" in rest))
+        return 0
     if name not in known:
         raise UsageError(explain_usage(f"invalid choice: {name!r}", (*known, *_OWN)))
     operation = known[name]
@@ -222,6 +226,7 @@ def complete(memory: HermesLite, line: str) -> list[str]:
     if not words:
         names = sorted({*load_commands(None), *_OWN})
         return [f"{name} " for name in names if name.startswith(last)]
+    words = join_command_words(words)
     operation = load_commands(words[0]).get(words[0])
     if operation is None:
         return []
