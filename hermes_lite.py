@@ -400,13 +400,19 @@ class Conflict(Record):
 
 @dataclass(frozen=True, slots=True)
 class Remembered(Record):
-    """What became of a text: a new memory, or merged into the one with this id."""
+    """What became of a text: a new memory, or merged into the one with this id.
+
+    The command line fills `kept_until`, the time from which a prune takes it (None: never), and
+    `verified`.
+    """
     id: str
     created: bool
     room: str
     redacted: tuple[str, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
     warnings: tuple[str, ...] = ()
+    kept_until: str | None = None
+    verified: bool = False
 
     @property
     def merged(self) -> bool:
@@ -497,10 +503,12 @@ class Digest(Record):
 
 @dataclass(frozen=True, slots=True)
 class Expired(Record):
-    """One memory that prune takes, and the reason."""
+    """One memory that prune takes, and the reason; an extension may leave room and time out."""
     id: str
     reason: str
     content: str
+    room: str = ""
+    created_at: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -11026,7 +11034,8 @@ class Pruner:
             reason = self._expiry(memory, created, now)
             if reason:
                 content = self._redactor.redact_field(memory.content)
-                expired.append(Expired(memory.id, reason, content))
+                expired.append(Expired(memory.id, reason, content, room=memory.room,
+                                       created_at=memory.created_at))
         reasons = dict(sorted(Counter(row.reason for row in expired).items()))
         return Pruned(tuple(expired), reasons, tuple(unknown), dry_run=True)
 
@@ -11039,24 +11048,53 @@ class Pruner:
         ends = end_of(memory.expires_at, zone=config.zone)
         if ends is not None and ends < now:
             return "past its expires_at"
-        stored = parse_time(memory.meta.get("stored_at")) or created
-        age = (now - max(created, stored)) / timedelta(days=1)
-        passed = self._limit_passed(memory, age)
-        if passed and not any(each.keeps(memory, now) for each in self._extensions.having("keeps")):
+        age = (now - _stored_at(memory, created)) / timedelta(days=1)
+        passed = next((reason for days, reason in self._limits(memory) if age > days), None)
+        if passed and not self._keepers(memory, now):
             return passed
         return self._ask_extensions(memory, now)
 
-    def _limit_passed(self, memory: Memory, age: float) -> str | None:
-        """Name the limit of config.yaml that a memory of so many days has passed."""
+    def _keepers(self, memory: Memory, now: datetime) -> list[Any]:
+        """Return the extensions for which the limits of config.yaml do not hold."""
+        return [each for each in self._extensions.having("keeps") if each.keeps(memory, now)]
+
+    def end_of_life(self, memory: Memory) -> tuple[datetime, str] | None:
+        """Return when a prune would take a memory as it is now, and why.
+
+        None: it never would, or its age is unknown. A recall or a `verify` makes it later.
+        """
+        created = parse_time(memory.created_at)
         rules = self._session.config["pruning"]
-        if not memory.execution_verified and age > rules["unverified_retention_days"]:
-            return f"unverified for {rules['unverified_retention_days']} days"
-        is_seldom_read = memory.access_count < rules["low_frequency_threshold"]
-        if is_seldom_read and age > rules["low_frequency_days"]:
-            return (f"recalled fewer than {rules['low_frequency_threshold']} times in "
-                    f"{rules['low_frequency_days']} days")
-        limit = self._session.config.rooms.get(memory.room, rules["default_retention_days"])
-        return f"older than the {limit} days of its room" if age > limit else None
+        is_critical = memory.importance >= rules["critical_importance"]
+        if is_critical or memory.meta.get("pinned") or created is None:
+            return None
+        ends = []
+        expires = end_of(memory.expires_at, zone=self._session.config.zone)
+        if expires is not None:
+            ends.append((expires, "its expires_at"))
+        keepers = self._keepers(memory, self._session.clock())
+        for keeper in keepers:
+            end = keeper.ends(memory) if hasattr(keeper, "ends") else None
+            if end is not None:
+                ends.append((end, f"the days that {keeper.name} gives it"))
+        if not keepers:
+            stored = _stored_at(memory, created)
+            ends += [(stored + timedelta(days=days), reason)
+                     for days, reason in self._limits(memory)]
+        return min(ends, default=None)
+
+    def _limits(self, memory: Memory) -> Iterator[tuple[float, str]]:
+        """Yield (days, reason) of each limit of config.yaml that holds for a memory."""
+        rules = self._session.config["pruning"]
+        if not memory.execution_verified:
+            days = rules["unverified_retention_days"]
+            yield days, f"unverified for {days} days"
+        if memory.access_count < rules["low_frequency_threshold"]:
+            days = rules["low_frequency_days"]
+            yield days, (f"recalled fewer than {rules['low_frequency_threshold']} times in "
+                         f"{days} days")
+        days = self._session.config.rooms.get(memory.room, rules["default_retention_days"])
+        yield days, f"older than the {days} days of its room"
 
     def _ask_extensions(self, memory: Memory, now: datetime) -> str | None:
         for extension in self._extensions.having("expired"):
@@ -11112,6 +11150,11 @@ class Pruner:
             path = f"{name}-{number}.json"
         self._session.store.files.write(path, data)
         return path
+
+
+def _stored_at(memory: Memory, created: datetime) -> datetime:
+    """Return the time from which the days of a memory are counted."""
+    return max(created, parse_time(memory.meta.get("stored_at")) or created)
 
 
 _MANY_TO_PRUNE = 20        # a smaller store may lose most of its memories to one prune
@@ -11506,8 +11549,12 @@ class HermesLite:
         hot = sum(memory.access_count >= self.config["retrieval"]["hot_threshold"]
                   for memory in memories)
         mean = round(sum(memory.importance for memory in memories) / total, 2) if total else None
+        week = self.session.clock() + timedelta(days=7)
+        ends = ((memory.room, self.pruner.end_of_life(memory)) for memory in memories)
+        ending = Counter(room for room, end in ends if end is not None and end[0] <= week)
         return {"root": str(self.root), "total": total,
                 "rooms": dict(sorted(Counter(memory.room for memory in memories).items())),
+                "expire_within_7_days": dict(sorted(ending.items())),
                 "verified": sum(memory.execution_verified for memory in memories),
                 "hot": hot, "cold": total - hot, "mean_importance": mean,
                 "bytes": self.store.files.sizes(), "encrypted": self.store.files.cipher is not None}
@@ -11647,6 +11694,8 @@ def _show_remembered(result: Remembered | RememberedBatch) -> Iterator[str]:
     for conflict in result.conflicts:
         yield (f"  conflict ({conflict.type}: {conflict.entity}) with {conflict.memory_id}: "
                f"{display_text(conflict.content)}")
+    if result.kept_until and not result.verified:
+        yield f"  kept until {result.kept_until[:10]}; `verify {result.id}` keeps it longer"
 
 
 def _show_hits(hits: Hits) -> Iterator[str]:
@@ -11659,8 +11708,14 @@ def _show_hits(hits: Hits) -> Iterator[str]:
         yield f"   {score}{ranks} · {sure}{hit.memory.room} · {hit.id}"
 
 
-def _show_memory(memory: Memory) -> list[str]:
-    return to_markdown(memory).rstrip("\n").split("\n")
+def _show_memory(shown: _Shown) -> Iterator[str]:
+    yield from to_markdown(shown.memory).rstrip("\n").split("\n")
+    if shown.kept_until:
+        longer = "when it is recalled"
+        if not shown.memory.execution_verified:
+            longer = f"after `verify {shown.memory.id}`"
+        yield ""
+        yield f"kept until {shown.kept_until[:10]}, longer {longer}"
 
 
 def _show_memories(memories: Sequence[Memory] | Mapping[str, int]) -> Iterator[str]:
@@ -11669,7 +11724,11 @@ def _show_memories(memories: Sequence[Memory] | Mapping[str, int]) -> Iterator[s
         return
     for memory in memories:
         state = "verified" if memory.execution_verified else "unverified"
-        columns = [memory.id, memory.room, str(memory.importance), state, excerpt(memory.content)]
+        columns = [memory.id, memory.created_at[:10], memory.room, str(memory.importance), state]
+        if isinstance(memories, _Listed):
+            until = memories.kept_until[memory.id]
+            columns.append(f"until {until[:10]}" if until else "for ever")
+        columns.append(excerpt(memory.content))
         labels = [f"#{tag}" for tag in memory.tags]
         if memory.agent:
             labels.append(f"by {memory.agent}")
@@ -11679,6 +11738,7 @@ def _show_memories(memories: Sequence[Memory] | Mapping[str, int]) -> Iterator[s
 
 
 def _show_pruned(result: Pruned) -> Iterator[str]:
+    yield from _pruned_by_room(result.expired)
     for row in result.expired:
         yield f"{row.id}  {row.reason}: {display_text(row.content)}"
     verb = "would be deleted" if result.dry_run else "deleted"
@@ -11687,6 +11747,17 @@ def _show_pruned(result: Pruned) -> Iterator[str]:
     if result.unknown_age:
         yield (f"{len(result.unknown_age)} of unknown age are kept: "
                f"{', '.join(result.unknown_age[:5])}")
+
+
+def _pruned_by_room(expired: Sequence[Expired]) -> Iterator[str]:
+    """Yield a line for each room: how many, made from which day to which."""
+    days: dict[str, list[str]] = {}
+    for row in expired:
+        if row.room:
+            days.setdefault(row.room, []).append(row.created_at[:10])
+    for room, made in sorted(days.items()):
+        yield (f"{room}: {pluralize(len(made), 'memory', 'memories')}, made {min(made)} to "
+               f"{max(made)}")
 
 
 def _show_forgotten(result: Any) -> Iterator[str]:
@@ -11770,7 +11841,20 @@ def _remember(memory: HermesLite, *, text: str | None, batch: str | None,
     if text is None:
         raise UsageError("the following arguments are required: text; it goes before --tags, and "
                          "after -- where it starts with -; or give --batch FILE")
-    return memory.remember(text, **more)
+    result = memory.remember(text, **more)
+    kept = memory.store.get(result.id)
+    if kept is None:                               # another process has forgotten it already
+        return result
+    return replace(result, kept_until=_kept_until(memory, kept), verified=kept.execution_verified)
+
+
+def _kept_until(memory: HermesLite, one: Memory) -> str | None:
+    """Return the time from which a prune takes a memory, in the user's zone; None is never."""
+    end = memory.pruner.end_of_life(one)
+    if end is None:
+        return None
+    when, _ = end
+    return when.astimezone(memory.config.zone).isoformat(timespec="seconds")
 
 
 def _remember_file(memory: HermesLite, batch: str, more: Mapping[str, Any]) -> RememberedBatch:
@@ -11846,21 +11930,60 @@ def _digest(memory: HermesLite, *, text: str | None, file: str | None, apply: bo
     return memory.digest(text or "", apply=apply, max_facts=max, **more)
 
 
+class _Listed(list[Memory]):
+    """Memories, and for the lines of `list` the time from which a prune takes each."""
+
+    def __init__(self, rows: Iterable[Memory], kept_until: Mapping[str, str | None]) -> None:
+        super().__init__(rows)
+        self.kept_until = kept_until
+
+
 def _list(memory: HermesLite, *, all_tags: bool, limit: int | None,
           **filters: Any) -> Sequence[Memory] | dict[str, int]:
     """List, or count the tags of what passes: most used first, ties by name."""
     rows = memory.list(limit=None if all_tags else limit, **filters)
     if not all_tags:
-        return rows
+        return _Listed(rows, {row.id: _kept_until(memory, row) for row in rows})
     counts = Counter(tag for row in rows for tag in tag_forms(row.tags))
     return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:limit])
 
 
-def _show(memory: HermesLite, *, id: str) -> Memory:
+@dataclass(frozen=True, slots=True)
+class _Shown(Record):
+    """A memory, and for the lines of `show` the time from which a prune takes it."""
+    memory: Memory
+    kept_until: str | None
+
+    def entry(self) -> dict[str, object]:
+        return self.memory.entry()
+
+
+def _show(memory: HermesLite, *, id: str) -> _Shown:
     found = memory.get(id)
     for system in memory.systems.having("describe"):
         found = system.describe(found)
-    return found
+    return _Shown(found, _kept_until(memory, found))
+
+
+def _verify(memory: HermesLite, *, id: Sequence[str], query: str | None, tags: Iterable[str],
+            source: str | None, all: bool) -> Memory | list[Memory]:
+    """Confirm the memories of these ids, or those that pass every filter given.
+
+    One id gives one memory, everything else a list.
+    """
+    filters = {"query": query, "tags": [*tags] or None, "source": source}
+    check_selectors(id=[*id] or None, **filters)
+    is_filtered = any(value is not None for value in filters.values())
+    if bool(id) + is_filtered + all != 1:
+        raise UsageError("give ids, or a selection (--query, --tags, --source), or --all")
+    if len(id) == 1:
+        return memory.verify(id[0])
+    with memory.batch():
+        if not id:
+            words = {*tokenize_terms(query)} if query is not None else set()
+            id = [one.id for one in memory.matching(tags=tags, unverified=True)
+                  if source in (None, one.source) and words <= {*tokenize_terms(one.content)}]
+        return [memory.verify(each) for each in id]
 
 
 def _forget(memory: HermesLite, *, id: str | None, yes: bool, **more: object) -> object:
@@ -11970,8 +12093,14 @@ OPERATIONS = (
         Param("all_tags", bool, "count their tags instead", False),
         Param("limit", int, "at most this many", least=1)), _show_memories),
     Operation("show", "show one memory whole", _show, (ID_PARAM,), _show_memory),
-    Operation("verify", "mark a memory as confirmed", lambda memory, id: memory.verify(id),
-              (ID_PARAM,), lambda result: [f"verified {result.id}"], writes=True),
+    Operation("verify", "mark memories as confirmed: they do not expire after 7 days", _verify, (
+        Param("id", str, "the ids", (), positional=True, repeated=True),
+        Param("query", str, "those in which all these words stand"),
+        replace(TAGS_PARAM, help="those with all these tags"),
+        Param("source", str, "those from this source"),
+        Param("all", bool, "all that are not verified yet", False)),
+        lambda done: (f"verified {one.id}" for one in (
+            [done] if isinstance(done, Memory) else done)), writes=True),
     Operation("forget", "delete one memory, or a selection, at once", _forget, (
         Param("id", str, "the memory's id", positional=True), ROOM_PARAM,
         Param("query", str, "those in which all these words stand"),

@@ -6651,9 +6651,10 @@ class Commands(Case):
         self.assertEqual(self.json_("prune", "--yes", "--room", "prefs")["archive"], None)
         self.assertEqual(self.json_("forget", made["id"], "--yes")["id"], made["id"])
         said = self.run_("remember", "说话 Alice, password: " + secrets.token_hex(8))
-        self.assertRegex(said.out, r"^remembered mem_\w+ \(events\)\n  redacted: password\n$")
+        self.assertRegex(said.out, r"^remembered mem_\w+ \(events\)\n  redacted: password\n"
+                                   r"  kept until [\d-]{10}; `verify mem_\w+` keeps it longer\n$")
         for words, shape in ((("recall", "Alice"), r"1\. 说话 Alice.*\n   \d+\.\d\d keywords#1"),
-                             (("list",), r"mem_\w+  events  5  unverified  说话"),
+                             (("list",), r"mem_\w+  [\d-]{10}  events  5  unverified  until .*  说话"),
                              (("graph",), "Alice  name  1"), (("graph", "alice"), "mem_"),
                              (("stats",), "total: 2"),
                              (("rooms",), "events  1 memory, kept at most 90"),
@@ -6757,12 +6758,46 @@ class Commands(Case):
                           "--position", "first")["id"]
         plain = self.json_("remember", NOTES[1])["id"]
         lines = dict(line.split("  ", 1) for line in self.run_("list").out.splitlines())
-        self.assertEqual(lines[made], f"events  5  unverified  {NOTES[0]}  #port #合同 by anna")
-        self.assertEqual(lines[plain], f"events  5  unverified  {NOTES[1]}")
+        day = datetime.fromisoformat(self.json_("show", made)["created_at"])
+        end = day + timedelta(days=7)
+        times = f"{day:%Y-%m-%d}  events  5  unverified  until {end:%Y-%m-%d}"
+        self.assertEqual(lines[made], f"{times}  {NOTES[0]}  #port #合同 by anna")
+        self.assertEqual(lines[plain], f"{times}  {NOTES[1]}")
         self.assertRegex(self.run_("recall", "--tags", "port").out.splitlines()[1],
                          r"^   tags#1 · 100% sure · events · mem_\w+$")
         said = self.run_("stats").out
         self.assertIn("recalled often: 0\nrecalled seldom: 2\n", said)
+
+    def test_what_a_person_typed_says_until_when_it_stays_and_how_to_keep_it(self):
+        day = datetime.now(timezone.utc)
+        typed = self.run_("remember", NOTES[0])
+        made = typed.out.split()[1]
+        week = [f"{day + timedelta(days=days):%Y-%m-%d}" for days in (7, 8)]
+        self.assertRegex(typed.out, rf"kept until ({'|'.join(week)}); `verify {made}` keeps it")
+        self.assertRegex(self.run_("show", made).out,
+                         rf"kept until ({'|'.join(week)}), longer after `verify {made}`")
+        self.assertEqual(self.json_("stats")["expire_within_7_days"], {"events": 1})
+        self.assertEqual(self.run_("verify", made).out, f"verified {made}\n")
+        month = [f"{day + timedelta(days=days):%Y-%m-%d}" for days in (30, 31)]
+        self.assertRegex(self.run_("list").out, rf"verified  until ({'|'.join(month)})")
+        self.assertNotIn("kept until", self.run_("remember", NOTES[1], "--verified").out)
+        self.assertNotIn("kept until", self.run_("remember", NOTES[2], "--importance", "10").out)
+        self.assertIn("for ever", self.run_("list").out)
+
+    def test_verify_takes_ids_or_a_selection_or_all(self):
+        first, second, third = (self.json_("remember", note, "--tags", f"t{number}",
+                                           "--source", "chat")["id"]
+                                for number, note in enumerate(NOTES[:3]))
+        self.assertEqual(self.run_("verify", "--tags", "t1").out, f"verified {second}\n")
+        self.assertEqual(self.run_("verify", "--query", "gateway").out, f"verified {first}\n")
+        self.assertEqual(self.run_("verify", "--source", "chat").out, f"verified {third}\n")
+        self.assertEqual(self.run_("verify", "--all").out, "")
+        self.assertEqual(self.run_("verify", first, third).out,
+                         f"verified {first}\nverified {third}\n")
+        for wrong in ((), ("--tags", ""), ("--query", ""), (first, "--all"), ("--source", "")):
+            self.assertEqual(self.run_("verify", *wrong).code, 2, wrong)
+        unknown = "mem_20200101_000000_0000"
+        self.assertEqual(self.run_("verify", first, unknown).code, 10)
 
     def test_a_dash_reads_standard_input(self):
         for data, kept in (("多行\nText\n".encode(), "多行\nText"), (b"\xef\xbb\xbfBOM first\r\n",

@@ -28,7 +28,9 @@ def run_with(memory: HermesLite, operation: Operation, arguments: dict[str, Any]
         with claiming(Claim(data={"tied": read_tie(options["tied_to"], lanes.key)})):
             return operation.handler(memory, **arguments)
     if operation.name == "verify":
-        return review.verify(memory, arguments["id"], options["fingerprint"])
+        if len(arguments["id"]) != 1:
+            raise UsageError("--fingerprint goes with one id")
+        return review.verify(memory, arguments["id"][0], options["fingerprint"])
     lane, limit = lanes.policy.lane(options["authority"]).name, arguments.pop("limit", None)
     if arguments.pop("all_tags", False):
         raise UsageError("--authority lists facts; leave out --all-tags")

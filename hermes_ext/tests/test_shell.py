@@ -58,7 +58,8 @@ class ShellCase(unittest.TestCase):
 class TestScript(ShellCase):
 
     def test_a_script_runs_each_line_and_ends_with_the_highest_code(self):
-        done = self.script("# a comment\n\nremember '客户张三的合同编号是CT2024-0876'\nrecal x\n"
+        done = self.script("# a comment\n\nremember '客户张三的合同编号是CT2024-0876' --verified\n"
+                           "recal x\n"
                            "show nothing\nrecall 合同 --json\n")
         self.assertEqual(done.returncode, 10)
         hits = json.loads(done.stdout.decode().split("\n", 1)[1])["hits"]
@@ -68,7 +69,7 @@ class TestScript(ShellCase):
         self.assertIn("did you mean 'recall'", done.stderr.decode())
 
     def test_a_good_script_ends_with_0_and_says_nothing_of_its_own(self):
-        done = self.script("remember 'a note'\r\nexit\nshow nothing\n")
+        done = self.script("remember 'a note' --verified\r\nexit\nshow nothing\n")
         self.assertEqual((done.returncode, done.stderr), (0, b""))
         self.assertEqual(len(done.stdout.splitlines()), 1)
         self.assertEqual(self.script("").returncode, 0)
