@@ -95,7 +95,7 @@ __all__ = [
     "Digest", "Draft", "Embeddings", "Event", "Expired", "Extension", "Extensions", "Fact",
     "FactExtractor", "FileLock", "FileSearch", "FileStore", "Forgotten", "GraphStore",
     "HermesError", "HermesLite", "Hit", "Hits", "IdFilter", "JinaVectorizer", "Jobs",
-    "Journal", "LABELS", "LLMDigester", "LocalHashVectorizer", "Locked", "Memory", "Mirror",
+    "Journal", "LABELS", "LLMDigester", "LocalHashVectorizer", "Locked", "Memory", "MemoryId", "Mirror",
     "MissingPackage", "NotFound", "Notices", "OPEN_SECTIONS", "OPERATIONS", "Operation",
     "Param", "Pruned", "Pruner", "REDACTION_RULES", "ROOM_PARAM", "Record", "RecordSearch",
     "Records", "Recovery", "RedactionRule", "Redactor", "Refused", "Remembered",
@@ -9363,6 +9363,10 @@ class Extension(Protocol):
     name: str
 
 
+class MemoryId(str):
+    """Kind of a parameter that takes a memory's id, or an ending of one that no other has."""
+
+
 @dataclass(frozen=True, slots=True)
 class Param:
     """One parameter of an operation; *least* and *most* bound a whole number."""
@@ -11448,6 +11452,21 @@ class HermesLite:
                            "`list` shows the ids there are")
         return memory
 
+    def whole_id(self, ending: str) -> str:
+        """Return the id that ends like this, such as mem_20261201_102719_a621 for a621.
+
+        From four characters on. What no id ends with comes back as it is: it may be the id of
+        something that is not in the store. UsageError where several end like this.
+        """
+        with self.session.reading() as store:
+            if len(ending) < _SHORTEST_ID or store.entry(ending) is not None:
+                return ending
+            found = [memory_id for memory_id in store.ids() if memory_id.endswith(ending)]
+        if len(found) > 1:
+            raise UsageError(f"{len(found)} ids end in {self.redactor.quote(ending)}: "
+                             f"{', '.join(found[:5])}{' …' if len(found) > 5 else ''}")
+        return found[0] if found else ending
+
     def verify(self, memory_id: str) -> Memory:
         """Mark a memory as confirmed by an execution; it no longer expires after 7 days."""
         with self.session.writing() as store:
@@ -11630,6 +11649,9 @@ class HermesLite:
     def take_notices(self) -> Sequence[str]:
         """Return the sentences that a person should see since the last call, each once."""
         return self.notices.take()
+
+_SHORTEST_ID = 4           # of an ending by which a memory may be called
+
 
 def _arguments_of(row: object) -> dict[str, Any]:
     """Return the arguments of `remember` that one text of many stands for."""
@@ -12060,7 +12082,8 @@ TOP_K_PARAM = Param("top_k", int, "at most this many (default: retrieval.default
 ROOM_PARAM = Param("room", str, "only this room")
 TAGS_PARAM = Param("tags", str, "only what has all these tags", (), repeated=True)
 AGENT_PARAM = Param("agent", str, "only what this agent wrote")
-ID_PARAM = Param("id", str, "the memory's id", positional=True, required=True)
+ID_PARAM = Param("id", MemoryId, "the memory's id, or its last characters", positional=True,
+                 required=True)
 
 OPERATIONS = (
     Operation("remember", "keep a text", _remember, (
@@ -12094,7 +12117,8 @@ OPERATIONS = (
         Param("limit", int, "at most this many", least=1)), _show_memories),
     Operation("show", "show one memory whole", _show, (ID_PARAM,), _show_memory),
     Operation("verify", "mark memories as confirmed: they do not expire after 7 days", _verify, (
-        Param("id", str, "the ids", (), positional=True, repeated=True),
+        Param("id", MemoryId, "the ids, or their last characters", (), positional=True,
+              repeated=True),
         Param("query", str, "those in which all these words stand"),
         replace(TAGS_PARAM, help="those with all these tags"),
         Param("source", str, "those from this source"),
@@ -12102,7 +12126,8 @@ OPERATIONS = (
         lambda done: (f"verified {one.id}" for one in (
             [done] if isinstance(done, Memory) else done)), writes=True),
     Operation("forget", "delete one memory, or a selection, at once", _forget, (
-        Param("id", str, "the memory's id", positional=True), ROOM_PARAM,
+        Param("id", MemoryId, "the memory's id, or its last characters", positional=True),
+        ROOM_PARAM,
         Param("query", str, "those in which all these words stand"),
         replace(TAGS_PARAM, help="those with all these tags"),
         replace(AGENT_PARAM, help="those of this agent"),
@@ -12225,7 +12250,8 @@ def perform(memory: HermesLite, operation: Operation, arguments: dict[str, objec
     """Run one operation with what the parser read, print its result and return it."""
     as_json = bool(arguments.pop("json", False))
     for param in operation.params:
-        arguments[param.name] = _read_value(param, arguments.get(param.name))
+        value = _read_value(param, arguments.get(param.name))
+        arguments[param.name] = _whole_ids(memory, value) if param.kind is MemoryId else value
     memory.store.progress = _progress if sys.stderr.isatty() else None
     with memory.systems.acting(f"{surface} {operation.name}",
                                agent=memory.config.env("HERMES_AGENT") or None) as emitted:
@@ -12239,6 +12265,13 @@ def perform(memory: HermesLite, operation: Operation, arguments: dict[str, objec
     _print_result(operation, result, as_json)
     sys.stdout.flush()
     return result
+
+
+def _whole_ids(memory: HermesLite, value: Any) -> Any:
+    """Return the id, or the list of ids, that was given, each whole; None is None."""
+    if isinstance(value, str):
+        return memory.whole_id(value)
+    return None if value is None else [memory.whole_id(each) for each in value]
 
 
 def _command_of(words: Sequence[str]) -> str | None:

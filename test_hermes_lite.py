@@ -6784,6 +6784,27 @@ class Commands(Case):
         self.assertNotIn("kept until", self.run_("remember", NOTES[2], "--importance", "10").out)
         self.assertIn("for ever", self.run_("list").out)
 
+    def test_the_last_characters_of_an_id_stand_for_it_where_no_other_ends_so(self):
+        made = self.json_("remember", NOTES[0])["id"]
+        ending = made[-4:]
+        for words in (("show", ending), ("verify", ending), ("verify", f"_{ending}")):
+            self.assertEqual(self.json_(*words)["id"], made, words)
+        same = [f"note_{number}_same" for number in range(7)]
+        with h.HermesLite(self.root) as memory:
+            for number, each in enumerate(same):
+                memory.admit(h.Memory(each, f"note {number}"), replacing=True)
+            self.assertEqual(memory.whole_id("3_same"), same[3])
+            self.assertEqual(memory.whole_id("note_3_same"), same[3])
+            self.assertEqual(memory.whole_id("nowhere"), "nowhere")
+        for words in (("show", "same"), ("forget", "same", "--yes"), ("verify", ending, "_same")):
+            refused = self.run_(*words)
+            self.assertEqual(refused.code, 2, words)
+            self.assertIn("7 ids end in", refused.err)
+        for words in (("show", ending[-3:]), ("show", made[:-4])):
+            self.assertEqual(self.run_(*words).code, 10, words)
+        self.assertEqual(self.json_("forget", ending)["id"], made)
+        self.assertEqual(self.run_("forget", ending).code, 10)
+
     def test_verify_takes_ids_or_a_selection_or_all(self):
         first, second, third = (self.json_("remember", note, "--tags", f"t{number}",
                                            "--source", "chat")["id"]

@@ -49,9 +49,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hermes_lite import (ConfigError, Event, FileLock, HermesLite, NotFound, Operation, Param,
-                         Record, StorageError, UsageError, append_bytes, pluralize, display_text,
-                         fits, from_json, iso, make_folder, parse_time, write_atomic)
+from hermes_lite import (ConfigError, Event, FileLock, HermesLite, MemoryId, NotFound, Operation,
+                         Param, Record, StorageError, UsageError, append_bytes, display_text,
+                         fits, from_json, iso, make_folder, parse_time, pluralize, write_atomic)
 
 __all__ = ["Audit", "OPERATIONS", "Verdict", "listed", "system", "verify"]
 
@@ -362,7 +362,7 @@ OPERATIONS = (
         Param("since", str, "from this date on, or 12h, 1d, 2w"),
         Param("what", str, "only this act, such as forget"),
         Param("agent", str, "only this agent"),
-        Param("id", str, "only what touched this memory"),
+        Param("id", MemoryId, "only what touched this memory"),
         Param("limit", int, "the newest of them, at most this many", least=1),
         Param("expect", str, "verify: a count:mac that was kept elsewhere")), _show),
 )

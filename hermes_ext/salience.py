@@ -48,8 +48,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from hermes_lite import (ConfigError, Draft, HermesLite, Hit, Memory, Operation, Param, UsageError,
-                         check_selectors, pluralize, cut_tags, extract_entities, iso, parse_time)
+from hermes_lite import (ConfigError, Draft, HermesLite, Hit, Memory, MemoryId, Operation, Param,
+                         UsageError, check_selectors, cut_tags, extract_entities, iso, parse_time,
+                         pluralize)
 
 __all__ = ["OPERATIONS", "Salience", "current", "initial_score", "system"]
 
@@ -330,7 +331,7 @@ def _minute(when: object) -> str:
     return f"{moment:%Y-%m-%d %H:%M} UTC" if (moment := parse_time(when)) else "at an unknown time"
 
 
-_ID = Param("id", str, "the memory's id", positional=True, required=True)
+_ID = Param("id", MemoryId, "the memory's id", positional=True, required=True)
 OPERATIONS = (
     Operation("pin", "pin a memory (never pruned) and update the decay rate",
               lambda memory, id, off: _of(memory).pin(id, off=off), (

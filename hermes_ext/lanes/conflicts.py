@@ -18,8 +18,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hermes_ext.lanes.extension import Lanes, find
-from hermes_lite import (HermesLite, Memory, NotFound, Operation, Param, Record, Refused,
-                         UsageError, excerpt, find_conflicts, iso, normalise, tag_forms)
+from hermes_lite import (HermesLite, Memory, MemoryId, NotFound, Operation, Param, Record,
+                         Refused, UsageError, excerpt, find_conflicts, iso, normalise, tag_forms)
 
 __all__ = ["LaneConflict", "OPERATIONS", "open_conflicts", "resolve_conflict", "slot_of"]
 
@@ -170,7 +170,7 @@ OPERATIONS = (
               open_conflicts, (), _show),
     Operation("resolve-conflict", "keep one fact and let those that it contradicts rest",
               _resolve, (
-        Param("keep", str, "the id that holds", positional=True, required=True),
-        Param("drop", str, "the ids that rest", positional=True, repeated=True, required=True)),
+        Param("keep", MemoryId, "the id that holds", positional=True, required=True),
+        Param("drop", MemoryId, "the ids that rest", positional=True, repeated=True, required=True)),
         _show_resolved, writes=True),
 )

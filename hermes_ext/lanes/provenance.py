@@ -16,7 +16,7 @@ from typing import Any
 
 from hermes_ext.lanes.authority import text_fingerprint
 from hermes_ext.lanes.extension import find
-from hermes_lite import (HermesLite, Memory, NotFound, Operation, Param, display_text,
+from hermes_lite import (HermesLite, Memory, MemoryId, NotFound, Operation, Param, display_text,
                          import_system, is_safe_id, iso)
 
 __all__ = ["OPERATIONS", "provenance"]
@@ -112,6 +112,6 @@ def _show(found: Mapping[str, Any]) -> Iterator[str]:
 
 OPERATIONS = (
     Operation("provenance", "show how a memory came to be", lambda memory, id: provenance(
-        memory, id), (Param("id", str, "the memory's id", positional=True, required=True),),
+        memory, id), (Param("id", MemoryId, "the memory's id", positional=True, required=True),),
         _show),
 )

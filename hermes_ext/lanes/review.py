@@ -17,8 +17,8 @@ from dataclasses import replace
 from hermes_ext.lanes.authority import Authority, text_fingerprint
 from hermes_ext.lanes.extension import Lanes, find
 from hermes_ext.lanes.person import confirm, need_person
-from hermes_lite import (Forgotten, HermesLite, Memory, NotFound, Operation, Param, Refused,
-                         UsageError, display_text, excerpt, iso)
+from hermes_lite import (Forgotten, HermesLite, Memory, MemoryId, NotFound, Operation, Param,
+                         Refused, UsageError, display_text, excerpt, iso)
 
 __all__ = ["OPERATIONS", "approve", "check_fingerprint", "pending", "reject"]
 
@@ -113,7 +113,7 @@ def _show_pending(rows: Iterable[Mapping[str, object]]) -> Iterator[str]:
                f"{row['fingerprint']}  {excerpt(str(row['content']))}")
 
 
-_IDS = Param("ids", str, "the ids, as `pending` lists them", (), positional=True, repeated=True)
+_IDS = Param("ids", MemoryId, "the ids, as `pending` lists them", (), positional=True, repeated=True)
 
 OPERATIONS = (
     Operation("pending", "list what waits for a person", pending, (), _show_pending),

@@ -26,8 +26,8 @@ from hermes_ext.lanes.origin import Claim, claiming
 from hermes_ext.lanes.person import confirm, need_person
 from hermes_ext.lanes.review import check_fingerprint
 from hermes_ext.lanes.rule_conflicts import Rule, RuleConflict, find_rule_conflicts
-from hermes_lite import (HermesLite, Memory, NotFound, Operation, Param, Refused, UsageError,
-                         display_text, iso, normalise, parse_time)
+from hermes_lite import (HermesLite, Memory, MemoryId, NotFound, Operation, Param, Refused,
+                         UsageError, display_text, iso, normalise, parse_time)
 
 __all__ = ["OPERATIONS", "active_rules", "approve_rule", "list_rules", "matching_rules",
            "propose_rule", "reject_rule", "retire_rule", "rule_conflicts"]
@@ -232,7 +232,7 @@ def _listing(status: str) -> Callable[[HermesLite], list[Rule]]:
     return lambda memory: list_rules(memory, status=status)
 
 
-_ID = Param("rule_id", str, "the id, as the lists of rules show it", positional=True,
+_ID = Param("rule_id", MemoryId, "the id, as the lists of rules show it", positional=True,
             required=True)
 
 OPERATIONS = (
