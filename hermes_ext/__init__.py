@@ -107,7 +107,13 @@ CONTENTS: dict[str, tuple[str, dict[str, str]]] = {
         "snapshots": "list the snapshots",
         "consolidate": "list, or merge, facts that say the same in several lanes",
         "inject": "lay out what an agent should know before it answers a message"}),
-    "brain": ("brain", {}),
+    "brain": ("brain", {
+        "brain cycle": "settle what faded, and write the work orders of this run",
+        "brain status": "count what is awake and asleep, concepts, levels and open orders",
+        "brain log": "list the changes that the brain made",
+        "forgotten": "list what is asleep",
+        "revive": "wake up what is asleep",
+        "undo": "take back the last change that `brain log` lists"}),
     "shell": ("shell", {"shell": "type commands one after the other"}),
     "settings": ("settings", {
         "config": "list, get or set a setting, or show where they stand"}),

@@ -16,11 +16,13 @@ Modules, each using only those above it:
     settings      the settings of config.yaml
     note          what the brain keeps about a memory, in meta["brain"]
     strength      what is left of a strength; the log of uses
+    state         baseline, counts and orders: what is kept beside the memories
     concepts      concepts, their relations and their members
     levels        from a principle down to its cases, and back
     associate     the ways to ask: by association, by keywords, as of a date
     extension     Brain, the Extension
     changes       the log of changes, and how they are taken back
+    sleep         what falls asleep, and what wakes up
     orders        work orders: the question, the texts, the answer
     cycle         one run of the brain
     commands      all commands

@@ -1,13 +1,33 @@
 """Brain: the Extension. It hides what is asleep and puts principles before their cases."""
 from __future__ import annotations
 
-from collections.abc import Collection
+import contextlib
+import contextvars
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime
 
-from hermes_ext.brain.note import ASLEEP, CONCEPT
+from hermes_ext.brain.note import ASLEEP, CONCEPT, NAME, is_asleep, note_of, with_note
 from hermes_ext.brain.settings import Settings, read_settings
-from hermes_lite import ConfigError, HermesLite
+from hermes_ext.brain.state import baseline_of, read_state
+from hermes_ext.brain.strength import UseLog, raised, strength_at
+from hermes_lite import ConfigError, Draft, Event, HermesLite, Memory
 
-__all__ = ["Brain", "find", "system"]
+__all__ = ["Brain", "abstracting", "find", "system"]
+
+_USES = ("recall", "context", "inject")            # events that use what they find
+_OWN_FIELDS = ("level", "asleep_since", "abstracted_in", "order")
+_ABSTRACTING: contextvars.ContextVar[bool] = contextvars.ContextVar("abstracting", default=False)
+
+
+@contextlib.contextmanager
+def abstracting() -> Iterator[None]:
+    """Let what the block remembers have a level: only the brain's own code may say that."""
+    token = _ABSTRACTING.set(True)
+    try:
+        yield
+    finally:
+        _ABSTRACTING.reset(token)
 
 
 class Brain:
@@ -16,11 +36,72 @@ class Brain:
 
     def __init__(self, memory: HermesLite, settings: Settings) -> None:
         self.memory, self.settings = memory, settings
+        self.uses = UseLog(memory)
+
+    def baseline(self) -> datetime | None:
+        """Return when the first cycle ran, None where none has: nothing fades before it."""
+        return baseline_of(read_state(self.memory))
+
+    def strength(self, memory: Memory) -> float:
+        """Return the strength of a memory now, 0 to 1."""
+        return strength_at(memory, self.memory.clock(), self.settings, self.baseline())
+
+    # -- write --------------------------------------------------------------
+
+    def before_store(self, draft: Draft) -> Draft:
+        """Take out of a draft what only the brain may say: that it is a pattern, or asleep.
+
+        A record from elsewhere (import, sync, vault) keeps it.
+        """
+        note = draft.meta.get(NAME)
+        if _ABSTRACTING.get() or "admit" in self.memory.systems.entry_points:
+            return draft
+        tags = tuple(tag for tag in draft.tags if tag != ASLEEP)
+        if isinstance(note, Mapping):
+            rest = {name: value for name, value in note.items() if name not in _OWN_FIELDS}
+            draft = replace(draft, meta={**draft.meta, NAME: rest})
+        return draft if tags == draft.tags else replace(draft, tags=tags)
+
+    def may_merge(self, memory: Memory, draft: Draft) -> bool:
+        """Keep a new pattern apart from its cases, and every text from what defines a concept."""
+        return not _ABSTRACTING.get() and CONCEPT not in memory.tags
+
+    def storing(self, memory: Memory, old: Memory | None, draft: Draft) -> Memory:
+        """Wake up what is said again: nobody would find it otherwise."""
+        if old is None or not is_asleep(old) or "admit" in self.memory.systems.entry_points:
+            return memory
+        woken = with_note(memory, replace(note_of(memory), asleep_since=None))
+        return raised(woken, self.memory.clock(), self.settings, self.baseline())
+
+    # -- read ---------------------------------------------------------------
+
+    def on_event(self, event: Event) -> None:
+        """Note what a recall uses; browsing (list, show, vsearch) is no use."""
+        if event.what in _USES:
+            self.uses.add(event.ids)
+
+    def close(self) -> None:
+        """Append the uses of this process to the log of the root."""
+        self.uses.write()
 
     def hidden(self) -> Collection[str]:
         """Return the ids of what is asleep, and of the records that define concepts."""
         search = self.memory.store.search
         return [*search.tagged((ASLEEP,)), *search.tagged((CONCEPT,))]
+
+    # -- prune --------------------------------------------------------------
+
+    def keeps(self, memory: Memory, now: datetime) -> bool:
+        """Keep what is asleep, patterns and principles, and what a living one was drawn from.
+
+        So the way from the abstract back to the concrete stays.
+        """
+        note = note_of(memory)
+        if note.level > 1 or is_asleep(memory):
+            return True
+        store = self.memory.store
+        drawn = filter(None, map(store.get, note.abstracted_in))
+        return any(note_of(each).level > 1 for each in drawn)
 
 
 def find(memory: HermesLite) -> Brain:

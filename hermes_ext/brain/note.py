@@ -4,6 +4,7 @@
     strength, at    the strength when it was last settled, and that time
     asleep_since    when it fell asleep; absent while it is awake
     abstracted_in   the ids of the memories that were drawn from it
+    order           the work order that it answers
     concept, links  of the record that defines a concept: its name, and [[relation, name], …]
 
 What a memory was drawn from stands in meta["derived_from"], which other systems read, too.
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hermes_lite import Memory, Record, is_safe_id, parse_time
+from hermes_lite import Memory, Record, is_safe_id, parse_time, plain
 
 __all__ = ["ASLEEP", "CONCEPT", "NAME", "Note", "is_asleep", "note_of", "sources_of", "with_note"]
 
@@ -31,6 +32,7 @@ class Note(Record):
     at: str | None = None
     asleep_since: str | None = None
     abstracted_in: tuple[str, ...] = ()
+    order: str | None = None
     concept: str | None = None
     links: tuple[tuple[str, str], ...] = ()
 
@@ -41,6 +43,7 @@ def note_of(memory: Memory) -> Note:
     if not isinstance(kept, dict):
         return Note()
     level, strength, concept = kept.get("level"), kept.get("strength"), kept.get("concept")
+    order = kept.get("order")
     is_strength = type(strength) in (int, float) and 0 <= strength <= 1
     return Note(
         level=level if level in (2, 3) and type(level) is int else 1,
@@ -48,13 +51,14 @@ def note_of(memory: Memory) -> Note:
         at=_time(kept.get("at")),
         asleep_since=_time(kept.get("asleep_since")),
         abstracted_in=_ids(kept.get("abstracted_in")),
+        order=order if isinstance(order, str) and is_safe_id(order) else None,
         concept=concept if isinstance(concept, str) and concept.strip() else None,
         links=_links(kept.get("links")))
 
 
 def with_note(memory: Memory, note: Note) -> Memory:
     """Return the memory with this note, and with the tags that follow from it."""
-    kept = {name: value for name, value in note.items()
+    kept = {name: plain(value) for name, value in note.entry().items()
             if value not in (None, ()) and (name, value) != ("level", 1)}
     tags = [tag for tag in memory.tags if tag not in (ASLEEP, CONCEPT)]
     if note.asleep_since:

@@ -349,9 +349,12 @@ class Lanes:
                    for time in (memory.created_at, memory.last_accessed, found.at))
 
     def expired(self, memory: Memory, now: datetime) -> str | None:
-        """Say that the days of a lane are over."""
+        """Say that the days of a lane are over; not of what another system keeps."""
         said = claimed(memory.meta)
         if said is None or self._is_recent(memory, said, now) or not self.is_over(memory, now):
+            return None
+        others = [each for each in self.memory.systems.having("keeps") if each is not self]
+        if any(each.keeps(memory, now) for each in others):
             return None
         lane = self.policy.lanes[self.authority(memory).lane]
         return f"{lane.name} not recalled for {lane.days} days"

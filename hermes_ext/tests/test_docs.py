@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import auto_sediment
 from hermes_ext import shell
 from hermes_ext.archive import cold
+from hermes_ext.brain.cycle import cycle
 from hermes_ext.tests.base import HAS_CRYPTO, HOME, core, setUpModule, word
 from hermes_lite import HermesLite, RemoteError
 
@@ -131,6 +132,7 @@ class Scenario:
                  "append": "due.md"}
         signed = {"when": {"anchor": "status", "to": "signed"}, "append": "due.md"}
         systems = {"salience": {}, "anchors": {}, "prompt": {}, "audit": {"max_bytes": 3000},
+                   "brain": {},
                    "cold": {"daily": True},
                    "rules": {"due": due, "asked": asked, "signed": signed}}
         if self.store == "archive":
@@ -176,6 +178,14 @@ class Scenario:
         self.run("snapshot", "--label", "before")
         self.run("inject", "--message", "What does the ferry cost?", "--session", "s1")
         self.configure()
+
+    def run_the_brain(self) -> None:
+        """Use a memory, and let what is weak fall asleep and wake up again."""
+        self.run("brain", "cycle")
+        self.run("recall", "lamp")
+        with self.open(days=60) as memory:
+            cycle(memory)
+        self.run("undo")
 
     def show_a_large_prune(self) -> None:
         with self.open(days=-30) as memory, memory.batch():
@@ -347,6 +357,7 @@ class TestFormats(unittest.TestCase):
         for scenario in (files, archive):
             scenario.use()
             scenario.keep_a_snapshot()
+            scenario.run_the_brain()
             scenario.show_a_large_prune()
             scenario.type_at_a_terminal()
             scenario.digest_a_session()

@@ -1,0 +1,153 @@
+"""One run of the brain, from cron or by hand: mechanical, without a model.
+
+    hermes_lite.py brain cycle
+    hermes_lite.py brain status
+
+A cycle settles the uses since the last one and puts to sleep what is weak and unused. The first
+one records the baseline: nothing has faded before it. It can be killed anywhere and run again, at
+any interval; of two at once the second one stops with exit code 12.
+"""
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hermes_ext.brain.extension import find
+from hermes_ext.brain.note import ASLEEP, CONCEPT, NAME
+from hermes_ext.brain.sleep import fall_asleep
+from hermes_ext.brain.state import baseline_of, read_state, save_state
+from hermes_ext.brain.strength import settle
+from hermes_lite import HermesLite, Operation, Record, iso, pluralize
+
+__all__ = ["Cycle", "OPERATIONS", "Status", "cycle", "status"]
+
+
+@dataclass(frozen=True, slots=True)
+class Status(Record):
+    """What is there: `levels` counts the memories of each level, asleep or not."""
+    awake: int
+    asleep: int
+    concepts: int
+    levels: Mapping[str, int]
+    open_orders: int
+    baseline: str | None = None
+    last_cycle: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle(Record):
+    """What one run has done; `settled` counts the memories that were used since the last one."""
+    at: str
+    is_first: bool
+    settled: int
+    fell_asleep: int
+    orders: tuple[str, ...] = ()
+    closed: tuple[str, ...] = ()
+    status: Status | None = None
+
+
+def cycle(memory: HermesLite) -> Cycle:
+    """Run the brain once; Locked when another run is under way."""
+    brain = find(memory)
+    brain.uses.write()
+    with memory.exclusive(NAME):
+        is_first = _begin(memory)
+        settled = settle(memory, brain.settings, brain.baseline())
+        slept = fall_asleep(memory)
+        done = Cycle(iso(memory.clock()), is_first, settled, slept, status=_end(memory))
+    memory.systems.emit("brain cycle", done.orders)
+    return done
+
+
+def _begin(memory: HermesLite) -> bool:
+    """Record the baseline where there is none; tell whether that was so."""
+    with memory.session.writing():
+        state = read_state(memory)
+        is_first = baseline_of(state) is None
+        if is_first:
+            save_state(memory, {**state, "baseline": iso(memory.clock())})
+    return is_first
+
+
+def _end(memory: HermesLite) -> Status:
+    """Record that a cycle has ended, and the counts of this day; return them."""
+    with memory.session.writing():
+        now = memory.clock()
+        state = {**read_state(memory), "last": iso(now)}
+        found = _counted(memory, state)
+        counts = {"awake": found.awake, "asleep": found.asleep, "open_orders": found.open_orders}
+        days = {**state.get("days", {}), f"{now:%Y-%m-%d}": counts}
+        save_state(memory, {**state, "days": dict([*days.items()][-_MOST_DAYS:])})
+    return found
+
+
+_MOST_DAYS = 400
+
+
+def status(memory: HermesLite) -> Status:
+    """Count what is awake and asleep, concepts, levels and open orders."""
+    find(memory)
+    with memory.session.reading():
+        found = _counted(memory, read_state(memory))
+    memory.systems.emit("brain status")
+    return found
+
+
+def _counted(memory: HermesLite, state: Mapping[str, Any]) -> Status:
+    """Count in one pass; the records that define concepts count as concepts alone."""
+    levels: Counter[int] = Counter()
+    asleep = concepts = 0
+    for memory_id in memory.store.ids():
+        entry = memory.store.entry(memory_id) or {}
+        tags, meta = entry.get("tags") or (), entry.get("meta") or {}
+        if CONCEPT in tags:
+            concepts += 1
+            continue
+        asleep += ASLEEP in tags
+        note = meta.get(NAME)
+        level = note.get("level") if isinstance(note, Mapping) else 1
+        levels[level if level in (2, 3) else 1] += 1
+    is_open = [order for order in state.get("orders", {}).values() if order["status"] == "open"]
+    return Status(
+        awake=levels.total() - asleep, asleep=asleep, concepts=concepts,
+        levels={str(level): levels[level] for level in (1, 2, 3)}, open_orders=len(is_open),
+        baseline=state.get("baseline"), last_cycle=state.get("last"))
+
+
+# -- commands -----------------------------------------------------------------
+
+def _show_cycle(done: Cycle) -> Iterator[str]:
+    if done.is_first:
+        yield "the first cycle: strengths fade from now on"
+    yield (f"settled the uses of {pluralize(done.settled, 'memory', 'memories')}; "
+           f"{pluralize(done.fell_asleep, 'memory', 'memories')} fell asleep")
+    if done.status is not None:
+        yield from _show_status(done.status)
+
+
+def _show_status(found: Status) -> Iterator[str]:
+    levels = ", ".join(f"{found.levels[level]} {name}" for level, name in _LEVELS.items())
+    yield (f"{pluralize(found.awake, 'memory', 'memories')} awake, {found.asleep} asleep; "
+           f"{levels}; {pluralize(found.concepts, 'concept')}, "
+           f"{pluralize(found.open_orders, 'open order')}")
+
+
+_LEVELS = {"1": "concrete", "2": "patterns", "3": "principles"}
+
+
+def _show_standing(found: Status) -> Iterator[str]:
+    yield from _show_status(found)
+    if found.baseline is None:
+        yield "no cycle has run; `brain cycle` begins"
+    else:
+        yield f"since {found.baseline[:10]}; the last cycle ran {found.last_cycle or 'never'}"
+
+
+OPERATIONS = (
+    Operation("brain cycle", "settle what faded, and write the work orders of this run", cycle,
+              (), _show_cycle, writes=True),
+    Operation("brain status", "count what is awake and asleep, concepts, levels and open orders",
+              status, (), _show_standing),
+)
