@@ -94,15 +94,15 @@ __all__ = [
     "CircuitBreaker", "Config", "ConfigError", "DEFAULTS", "DamagedData", "DenseVectors",
     "Digest", "Draft", "Embeddings", "Event", "Expired", "Extension", "Extensions", "Fact",
     "FactExtractor", "FileLock", "FileSearch", "FileStore", "Forgotten", "GraphStore",
-    "HermesError", "HermesLite", "Hit", "Hits", "IdFilter", "JinaVectorizer", "Jobs",
-    "Journal", "LABELS", "LLMDigester", "LocalHashVectorizer", "Locked", "Memory", "MemoryId", "Mirror",
-    "MissingPackage", "NotFound", "Notices", "OPEN_SECTIONS", "OPERATIONS", "Operation",
-    "Param", "Pruned", "Pruner", "REDACTION_RULES", "ROOM_PARAM", "Record", "RecordSearch",
+    "HermesError", "HermesLite", "Hit", "Hits", "IdFilter", "JinaVectorizer", "Jobs", "Journal",
+    "LABELS", "LLMDigester", "LocalHashVectorizer", "Locked", "Memory", "MemoryId", "Mirror",
+    "MissingPackage", "NotFound", "Notices", "OPEN_SECTIONS", "OPERATIONS", "Operation", "Param",
+    "Pruned", "Pruner", "QueryTerm", "REDACTION_RULES", "ROOM_PARAM", "Record", "RecordSearch",
     "Records", "Recovery", "RedactionRule", "Redactor", "Refused", "Remembered",
     "RememberedBatch", "RemoteError", "RootFiles", "RuleDigester", "Search", "SearchState",
     "Session", "SiliconFlowReranker", "SiliconFlowVectorizer", "StorageError", "Store",
-    "TAGS_PARAM", "Tombstones", "UsageError", "Vector", "VectorCache", "VectorFiles",
-    "VectorKind", "Vectorizer", "Writer",
+    "TAGS_PARAM", "TermScorer", "Tombstones", "UsageError", "Vector", "VectorCache",
+    "VectorFiles", "VectorKind", "Vectorizer", "Writer",
     "append_bytes", "build_parser", "check_known", "check_rules", "check_selectors",
     "conflict_candidates", "count_access", "cut_tags", "describe_rooms", "differs_in_fact",
     "display_text", "estimate_confidence", "excerpt", "explain_usage", "extract_entities",
@@ -4974,7 +4974,7 @@ class TermScorer:
     """
 
     def __init__(self, postings: Postings, k1: float, b: float) -> None:
-        self._postings = postings
+        self.postings = postings
         self._k1 = k1
         self._b = b
         self._table: Saturation | None = None
@@ -5009,7 +5009,7 @@ class TermScorer:
         only the documents already met are looked up in their longer lists. The few that remain
         are scored exactly.
         """
-        table, shortest = self._saturation(), self._postings.shortest()
+        table, shortest = self.saturation(), self.postings.shortest()
         waiting = [(term.weight * table[term.postings.most][shortest], term) for term in terms]
         waiting.sort(key=lambda pair: pair[0], reverse=True)
         waiting_sum = sum(bound for bound, _ in waiting)       # what they add at most
@@ -5037,16 +5037,16 @@ class TermScorer:
                     docs: Iterable[int]) -> dict[int, list[float]]:
         """Return what each term adds to the score of some documents, 0 where one lacks it."""
         found = {doc: [0.0] * len(terms) for doc in docs}
-        lengths, table = self._postings.lengths(), self._saturation()
+        lengths, table = self.postings.lengths(), self.saturation()
         for number, term in enumerate(terms):
             repeats = term.postings.repeats
             for doc in _common(term.postings.docs, found.keys()):
                 found[doc][number] = term.weight * table[repeats.get(doc, 1)][lengths[doc]]
         return found
 
-    def _saturation(self) -> Saturation:
+    def saturation(self) -> Saturation:
         """Return the table of what a term counts; it is kept until the mean length changes."""
-        mean_length = self._postings.total_length() / max(1, len(self._postings))
+        mean_length = self.postings.total_length() / max(1, len(self.postings))
         if self._table is None or self._table.mean_length != mean_length:
             self._table = Saturation(self._k1, self._b, mean_length or 1.0)
         return self._table
@@ -5054,22 +5054,23 @@ class TermScorer:
     def _add_to_all(self, scores: dict[int, float], term: QueryTerm) -> None:
         """Add what a term counts to the score of every document that has it.
 
-        The loop over the documents takes each for one that has the term once, which nearly all
-        do; the few that have it more often are set right after.
+        Most documents have it once, and few are in *scores* already: `map` and `zip` take the many
+        without a loop of Python, and the few are set right after.
         """
-        lengths, table = self._postings.lengths(), self._saturation()
-        once, weight, get = table[1], term.weight, scores.get
-        repeats = term.postings.repeats
-        before = {doc: get(doc, 0.0) for doc in repeats}
-        for doc in term.postings.docs:
-            scores[doc] = get(doc, 0.0) + weight * once[lengths[doc]]
-        for doc, tf in repeats.items():
-            scores[doc] = before[doc] + weight * table[tf][lengths[doc]]
+        lengths, table = self.postings.lengths(), self.saturation()
+        docs, weight = term.postings.docs, term.weight
+        shares = map(table[1].__getitem__, map(lengths.__getitem__, docs))
+        added = dict(zip(docs, map(weight.__mul__, shares)))
+        for doc, tf in term.postings.repeats.items():
+            added[doc] = weight * table[tf][lengths[doc]]
+        for doc in scores.keys() & added.keys():
+            added[doc] += scores[doc]
+        scores.update(added)
 
     def _add_to_known(self, scores: dict[int, float], term: QueryTerm,
                       factors: Mapping[int, float]) -> None:
         """Add what a term counts to the documents that are in *scores* already."""
-        lengths, table = self._postings.lengths(), self._saturation()
+        lengths, table = self.postings.lengths(), self.saturation()
         repeats = term.postings.repeats
         for doc in _common(term.postings.docs, scores.keys()):
             share = table[repeats.get(doc, 1)][lengths[doc]]
@@ -5114,20 +5115,21 @@ class BM25Index:
     *tokenize* must stay the same function for an index and all that it saved; *select* picks the
     terms of a query that count. With *spelling* a word of the query that no note has stands for
     the commonest one that is spelled nearly so. *postings* is where the lists are kept, in memory
-    where it is left out. Not for threads.
+    where it is left out; *scorer* ranks documents. Not for threads.
     """
 
     def __init__(self, k1: float = 1.5, b: float = 0.75,
                  tokenize: Callable[[str], list[str]] = tokenize_terms, *,
                  select: Callable[[list[str]], list[str]] = list, spelling: bool = False,
-                 postings: Postings | None = None) -> None:
+                 postings: Postings | None = None,
+                 scorer: type[TermScorer] = TermScorer) -> None:
         self.k1 = k1
         self.b = b
         self.tokenize = tokenize
         self.select = select
         self.spelling = spelling
         self.postings: Any = MemoryPostings() if postings is None else postings
-        self._scorer = TermScorer(self.postings, k1, b)
+        self._scorer = scorer(self.postings, k1, b)
 
     @classmethod
     def load(cls, buffer: bytes | memoryview, *settings: Any, **more: Any) -> BM25Index:
@@ -11731,11 +11733,11 @@ def _show_hits(hits: Hits) -> Iterator[str]:
 
 
 def _show_memory(shown: _Shown) -> Iterator[str]:
-    yield from to_markdown(shown.memory).rstrip("\n").split("\n")
+    yield from to_markdown(shown).rstrip("\n").split("\n")
     if shown.kept_until:
         longer = "when it is recalled"
-        if not shown.memory.execution_verified:
-            longer = f"after `verify {shown.memory.id}`"
+        if not shown.execution_verified:
+            longer = f"after `verify {shown.id}`"
         yield ""
         yield f"kept until {shown.kept_until[:10]}, longer {longer}"
 
@@ -11971,20 +11973,17 @@ def _list(memory: HermesLite, *, all_tags: bool, limit: int | None,
 
 
 @dataclass(frozen=True, slots=True)
-class _Shown(Record):
+class _Shown(Memory):
     """A memory, and for the lines of `show` the time from which a prune takes it."""
-    memory: Memory
-    kept_until: str | None
-
-    def entry(self) -> dict[str, object]:
-        return self.memory.entry()
+    kept_until: str | None = None
 
 
 def _show(memory: HermesLite, *, id: str) -> _Shown:
     found = memory.get(id)
     for system in memory.systems.having("describe"):
         found = system.describe(found)
-    return _Shown(found, _kept_until(memory, found))
+    return _Shown(**{name: getattr(found, name) for name in Memory.__slots__},
+                  kept_until=_kept_until(memory, found))
 
 
 def _verify(memory: HermesLite, *, id: Sequence[str], query: str | None, tags: Iterable[str],

@@ -35,6 +35,7 @@ from typing import Any
 import hermes_lite as core
 from hermes_lite import BM25Index, GraphStore, extract_entities, is_gram, tokenize_terms
 from hermes_ext.archive.connection import json_of, storable
+from hermes_ext.archive.scoring import ArrayScorer
 from hermes_ext.archive.zstd import entry_of
 
 __all__ = ["Counts", "Graph", "SEARCH_SCHEMA", "SEARCH_TABLES", "SearchTables", "TablePostings",
@@ -148,7 +149,7 @@ class SearchTables:
         self.postings = TablePostings(self)
         self.index = BM25Index(
             float(settings["bm25_k1"]), float(settings["bm25_b"]), self._tokenize,
-            postings=self.postings, spelling=bool(settings["spelling"]),
+            postings=self.postings, scorer=ArrayScorer, spelling=bool(settings["spelling"]),
             select=core.query_terms if settings["stop_words"] else list)
         self.forget()
 

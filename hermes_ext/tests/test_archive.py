@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import random
 import shutil
@@ -25,7 +26,7 @@ sys.path[:0] = [str(HOME)]
 import hermes_lite as core                                                        # noqa: E402
 from hermes_lite import (ConfigError, FileStore, HermesLite, LocalHashVectorizer,  # noqa: E402
                          Locked, Memory, MissingPackage, Refused, StorageError)
-from hermes_ext.archive import wal, zstd                                          # noqa: E402
+from hermes_ext.archive import scoring, wal, zstd                                 # noqa: E402
 from hermes_ext.maintenance import doctor, migrate, repair                                        # noqa: E402
 from hermes_ext.archive.store import FILE, ArchiveStore                                 # noqa: E402
 from hermes_ext.archive.search import SearchTables                                # noqa: E402
@@ -950,6 +951,31 @@ class TestOneFile(Case):
         store = self.archive()
         store.refresh()
         self.assertEqual(len(store), 30)
+
+
+@unittest.skipUnless(importlib.util.find_spec("numpy"), "needs numpy")
+class TestScoring(unittest.TestCase):
+    """numpy ranks like the core's MaxScore, to the last bit of a score."""
+
+    def test_it_gives_the_same_ranking_and_scores(self) -> None:
+        rng = random.Random(5)
+        words = [f"w{number}" for number in range(40)]
+        index = core.BM25Index(tokenize=str.split)
+        for number in range(3_000):
+            size = rng.randint(1, 30)
+            index.add(f"n{number}", " ".join(words[int(40 * rng.random() ** 2)]
+                                             for _ in range(size)))
+        plain = core.TermScorer(index.postings, 1.5, 0.6)
+        arrays = scoring.ArrayScorer(index.postings, 1.5, 0.6)
+        with mock.patch.object(scoring, "MANY_POSTINGS", 0), \
+                mock.patch.object(scoring, "WORTH_AN_IMPORT", 0):
+            for number in range(200):
+                query = " ".join(rng.sample(words, rng.randint(1, 9)))
+                terms = index.query_terms(query)
+                factors = {rng.randrange(3_000): 1.1 for _ in range(rng.choice((0, 40)))}
+                k = rng.choice((1, 10, 50, 2_999, 4_000))
+                self.assertEqual(arrays.rank_best(terms, k, factors),
+                                 plain.rank_best(terms, k, factors), query)
 
 
 class TestLoss(Case):
