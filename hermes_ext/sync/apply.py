@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from hermes_ext.sync.folder import Inbox
-from hermes_ext.sync.local import Local
-from hermes_ext.sync.merge import (Item, Kept, Version, covers, merge, newest, text_hash,
+from hermes_ext.sync.local import Local, is_forgotten_by_person
+from hermes_ext.sync.merge import (Item, Kept, Version, has_seen, merge, newest, text_hash,
                                    to_line)
-from hermes_ext.sync.state import Book, Row, built, facts_of, record_hash
+from hermes_ext.sync.state import Amount, Book, Row, built, facts_of, record_hash
 from hermes_lite import HermesLite, Memory, other_wordings, to_json
 
 __all__ = ["Applier"]
@@ -41,42 +41,47 @@ class Applier:
         for memory_id in ids:
             copies = self._apply_one(memory_id, incoming.get(memory_id, Item()), removals)
             for copy, item in copies.items():
-                self._apply_one(copy, item, removals, least=2)
+                self._apply_one(copy, item, removals, least=Amount.ALL)
 
-    def _apply_one(self, memory_id: str, news: Item, removals: Mapping[str, Mapping[str, str]], *,
-                   least: int = 0) -> dict[str, Item]:
+    def _apply_one(self, memory_id: str, incoming: Item,
+                   removals: Mapping[str, Mapping[str, str]], *,
+                   least: Amount = Amount.NOTHING) -> dict[str, Item]:
         """Apply the changes of one memory; return its second texts as items of their own.
 
-        *least* is the least amount to send of it: 0 nothing, 1 the access count, 2 all.
+        *least* is the least amount to send of it. What cannot be applied yet is read again by
+        the next run.
         """
         record = self._outgoing(memory_id)
         packed = self.book.rows.get(memory_id)
         row = Row.unpacked(packed) if packed else Row()
-        local, level = self.local.item(memory_id, row, record, news, removals)
-        item = merge(local, news)
-        if not (item.versions or item.gone or item.same or item.void):
-            self.inbox.hold(memory_id)             # fields alone: the text has not arrived yet
+        local, amount = self.local.item(memory_id, row, record, incoming, removals)
+        item = merge(local, incoming)
+        if not (item.versions or item.forgotten or item.replaced or item.voided):
+            self.inbox.read_again(memory_id)       # fields alone: the text has not arrived yet
             return {}
+
         while self._is_unwanted(memory_id, item, local):
-            item = merge(item, Item(void=(item.versions[0].clock,)))
+            item = merge(item, Item(voided=(item.versions[0].clock,)))
             self.counts["forgotten"] += record is None
         if not item.versions:
             self._drop(memory_id, row, record, item, local)
             return {}
-        if row.aged and not record and not _is_news(local, item):
+        if row.is_pruned and not record and not _is_news(local, item):
             self.book.keep(memory_id, row)         # pruned here, and unchanged elsewhere
             return {}
+
         is_own_text = record is not None and _has_same_text(item, local)
         text = record.content if is_own_text else self._text_of(item.versions[0])
         if text is None:
-            self.inbox.hold(memory_id)
+            self.inbox.read_again(memory_id)
             return {}
         if not is_own_text or _facts_differ(item, local):
             if not self._put(memory_id, record, item, text):
                 return {}
-        if (item.gone, item.void) != (local.gone, local.void):
-            level = 2
-        self._note_stored(memory_id, row, item, max(level, least))
+
+        if (item.forgotten, item.voided) != (local.forgotten, local.voided):
+            amount = Amount.ALL
+        self._note_stored(memory_id, row, item, max(amount, least))
         return self._copies(memory_id, item)
 
     def _outgoing(self, memory_id: str) -> Memory | None:
@@ -91,9 +96,9 @@ class Applier:
         if version.text:
             return version.text
         for memory_id, row in self.book.rows.items():
-            if row[0] and row[3][0][1] == version.mark and "stored" not in row[5]:
+            if row.best_text_hash() == version.text_hash:
                 record = self._outgoing(memory_id)
-                if record and text_hash(record.content) == version.mark:
+                if record and text_hash(record.content) == version.text_hash:
                     return record.content
         self.book.state["again"] = True
         return None
@@ -103,55 +108,43 @@ class Applier:
         if not item.versions:
             return False
         top = item.versions[0]
-        is_here = any(top.mark == each.mark for each in local.versions)
+        is_here = any(top.text_hash == each.text_hash for each in local.versions)
         if top.text is None or is_here:
             return False
         clean = self.memory.redact(top.text)[0].strip()
         tombstone = self.store.forgotten(clean)
-        if tombstone is None or tombstone["why"].startswith("pruned: "):
+        if tombstone is None or not is_forgotten_by_person(tombstone):
             return False
-        if tombstone["id"] == memory_id and item.gone:
+        if tombstone["id"] == memory_id and item.forgotten:
             return False
         return not any(each == tombstone["id"] or self._is_known_as_forgotten(each)
-                       for each in item.after)
+                       for each in item.known_forgotten)
 
     def _is_known_as_forgotten(self, memory_id: str) -> bool:
         row = self.book.rows.get(memory_id)
-        return row is not None and bool({"gone", "void"} & row[5].keys())
-
-    def _is_unwanted(self, memory_id: str, item: Item, local: Item) -> bool:
-        """Tell whether a text comes back that was forgotten here, from one who did not know."""
-        top = item.versions[0] if item.versions else None
-        if top is None or top.text is None or any(top.mark == each.mark
-                                                  for each in local.versions):
-            return False
-        clean = self.memory.redact(top.text)[0].strip()
-        tombstone = self.store.forgotten(clean)
-        if tombstone is None or tombstone["why"].startswith("pruned: ") or (
-                tombstone["id"] == memory_id and item.gone):
-            return False
-        return not any(i == tombstone["id"] or i in self.book.rows and {"gone", "void"}
-                       & self.book.rows[i][5].keys() for i in item.after)
+        return row is not None and row.is_forgotten()
 
     def _drop(self, memory_id: str, row: Row, record: Memory | None, item: Item,
               local: Item) -> None:
         """Remove a memory that is forgotten, or whose text another memory has."""
-        note = row.note
+        forgotten_hash = row.forgotten_hash
         if record:
             self._remove(record, is_forgotten=_is_forgotten(item, local))
-            note = self.book.note(text_hash(record.content))
-        elif row.stored:
-            note = self.book.note(row.stored)
-        self.book.notes.setdefault(note, []).append(memory_id)
-        if row.carry > 0 and row.versions:
-            self.book.rewrite = True               # the own file has its text
-        is_new = item.gone != row.gone or list(item.void) != row.void
-        made = Row(carry=2 if is_new else row.carry, levels=row.levels, gone=dict(item.gone),
-                   same=[*map(dict, item.same)], void=[*map(dict, item.void)], note=note)
-        self.book.keep(memory_id, made)
+            forgotten_hash = self.book.keyed_hash(text_hash(record.content))
+        elif row.stored_hash:
+            forgotten_hash = self.book.keyed_hash(row.stored_hash)
+        self.book.forgotten_ids.setdefault(forgotten_hash, []).append(memory_id)
+
+        if row.in_own_file and row.versions:       # this device's file has its text
+            self.book.must_rewrite = True
+        is_new = item.forgotten != row.forgotten or list(item.voided) != row.voided
+        kept = Row(in_own_file=Amount.ALL if is_new else row.in_own_file, levels=row.levels,
+                   forgotten=dict(item.forgotten),
+                   replaced=[dict(clock) for clock in item.replaced],
+                   voided=[dict(clock) for clock in item.voided], forgotten_hash=forgotten_hash)
+        self.book.keep(memory_id, kept)
         if is_new:
-            change = Item(gone=made.gone, same=item.same, void=item.void)
-            self.book.lines[memory_id] = to_line(memory_id, change)
+            self.book.to_send[memory_id] = to_line(memory_id, kept.without_text())
 
     def _remove(self, record: Memory, *, is_forgotten: bool) -> None:
         """Take a record out of the store, with a tombstone only when it is forgotten."""
@@ -166,54 +159,57 @@ class Applier:
             self.counts["merged"] += 1
 
     def _put(self, memory_id: str, record: Memory | None, item: Item, text: str) -> bool:
-        """Store what the item says, through the core's door; False where that refuses it."""
-        facts = {name: value for name, (_, value) in item.facts.items()}
+        """Store what the item says, as `remember` does; False where that refuses a new memory.
+
+        Where it refuses a change, the old record stays and is not sent.
+        """
         mine = facts_of(record) if record else {}
         facts = {name: mine.get(name) if value is Kept else value
-                 for name, value in facts.items()}
+                 for name, (_, value) in item.facts.items()}
         try:
             wanted = built(memory_id, text, facts, item.count, record)
             if wanted == record:
                 return True
             self.store.remove_tombstone(text, memory_id=memory_id)
             self.memory.admit(wanted, replacing=True)
-        except (ValueError, RecursionError) as problem:
-            self.inbox.fault(memory_id, str(problem) if isinstance(problem, ValueError)
-                             else "nested too deeply")
-            return record is not None              # the old record stays, and is not sent
+        except RecursionError:
+            self.inbox.fault(memory_id, "nested too deeply")
+            return record is not None
+        except ValueError as problem:
+            self.inbox.fault(memory_id, str(problem))
+            return record is not None
         self.counts["merged" if record else "received"] += 1
         return True
 
-    def _note_stored(self, memory_id: str, row: Row, item: Item, level: int) -> None:
+    def _note_stored(self, memory_id: str, row: Row, item: Item, amount: Amount) -> None:
         """Note what is stored now, and what of it the others do not know."""
         record = self._outgoing(memory_id)
-        made = Row.of(record, item, max(row.carry, level))
-        if row.carry == 2 and row.versions and row.versions[0][1] != made.versions[0][1]:
-            self.book.rewrite = True               # the own file tells the older text
-        self.book.keep(memory_id, made)
-        if level == 2:
-            self.book.lines[memory_id] = to_line(memory_id, replace(made.item(record),
-                                                                    after=item.after))
-        elif level == 1:
-            self.book.lines[memory_id] = {"id": memory_id, "count": list(made.item(record).count)}
+        stored = Row.of(record, item, max(row.in_own_file, amount))
+        has_old_text = row.in_own_file == Amount.ALL and bool(row.versions)
+        if has_old_text and row.versions[0][1] != stored.versions[0][1]:
+            self.book.must_rewrite = True
+        self.book.keep(memory_id, stored)
+
+        known = stored.item(record)
+        if amount == Amount.ALL:
+            self.book.to_send[memory_id] = to_line(
+                memory_id, replace(known, known_forgotten=item.known_forgotten))
+        elif amount == Amount.COUNT:
+            self.book.to_send[memory_id] = {"id": memory_id, "count": list(known.count)}
 
     def _copies(self, memory_id: str, item: Item) -> dict[str, Item]:
-        """Return the texts that came second, each as a memory under an id of its own.
-
-        Id and clock follow from the version, so that every device makes the same.
-        """
+        """Return {new id: item} of the texts that came second, each a memory of its own."""
+        facts: dict[str, tuple[int, object]] = {
+            name: (0, None if value is Kept else value)
+            for name, (_, value) in item.facts.items()}
+        facts["meta.sync"] = (0, {"conflict_with": memory_id})
+        best, *others = item.versions
         copies = {}
-        for each in item.versions[1:]:
-            key = to_json([memory_id, sorted(each.clock.items())]) + (
-                each.mark.encode() if each.clock == item.versions[0].clock else b"")
-            stamp = re.match(r"mem_\d{8}_\d{6}_", memory_id) or ["mem_20000101_000000_"]
-            copy = stamp[0] + hashlib.blake2b(key, digest_size=6).hexdigest()
-            if each.text is None or each.mark == item.versions[0].mark or (
-                    copy in self.book.rows or self.store.get(copy)):
+        for each in others:
+            copy = _copy_id(memory_id, each, best)
+            is_known = copy in self.book.rows or self.store.get(copy) is not None
+            if each.text is None or each.text_hash == best.text_hash or is_known:
                 continue
-            facts = {name: (0, None if value is Kept else value)
-                     for name, (_, value) in item.facts.items()}
-            facts["meta.sync"] = (0, {"conflict_with": memory_id})
             copies[copy] = Item((each,), facts)
             self.copies.append((memory_id, copy))
         return copies
@@ -224,8 +220,9 @@ class Applier:
             return
         ids_of_text: dict[str, list[str]] = {}
         for memory_id, row in self.book.rows.items():
-            if row[0] and "stored" not in row[5]:
-                ids_of_text.setdefault(row[3][0][1], []).append(memory_id)
+            best_hash = row.best_text_hash()
+            if best_hash is not None:
+                ids_of_text.setdefault(best_hash, []).append(memory_id)
         groups = [sorted(ids) for ids in ids_of_text.values() if len(ids) > 1]
         for record in self.removed_duplicates:
             ids = ids_of_text.get(text_hash(record.content))
@@ -260,15 +257,17 @@ class Applier:
     def _remove_duplicate(self, record: Memory) -> None:
         """Remove a memory whose text another one has; a later edit elsewhere brings it back."""
         row = Row.unpacked(self.book.rows[record.id])
-        if row.mark != record_hash(record):        # changed since: the next run handles it
-            return
-        item = Item(gone=row.gone, void=tuple(row.void),
-                    same=newest([*row.same, *(clock for clock, _ in row.versions)]))
+        if row.record_hash != record_hash(record):
+            return                                 # changed since: the next run sees to it
+        item = Item(forgotten=row.forgotten, voided=tuple(row.voided),
+                    replaced=newest([*row.replaced, *(clock for clock, _ in row.versions)]))
         self.store.remove(record.id, why=None)
-        self.book.rewrite = self.book.rewrite or row.carry > 0
-        self.book.keep(record.id, Row(carry=2, levels=row.levels, gone=row.gone, void=row.void,
-                                      same=[*map(dict, item.same)]))
-        self.book.lines[record.id] = to_line(record.id, item)
+        if row.in_own_file:
+            self.book.must_rewrite = True
+        self.book.keep(record.id, Row(
+            in_own_file=Amount.ALL, levels=row.levels, forgotten=row.forgotten,
+            replaced=[dict(clock) for clock in item.replaced], voided=row.voided))
+        self.book.to_send[record.id] = to_line(record.id, item)
         self.counts["merged"] += 1
 
     def notify_systems(self) -> None:
@@ -281,13 +280,29 @@ class Applier:
             self.memory.notices += self.memory.systems.notify("after_forget", record, why)
 
 
+def _copy_id(memory_id: str, version: Version, best: Version) -> str:
+    """Return the id of the copy of a second text, the same on every device.
+
+    It begins as *memory_id* does: mem_20260817_101500_….
+    """
+    key = to_json([memory_id, sorted(version.clock.items())])
+    if version.clock == best.clock:                # two texts of one clock: the text decides
+        key += version.text_hash.encode()
+    time_of_making = re.match(r"mem_\d{8}_\d{6}_", memory_id)
+    prefix = time_of_making[0] if time_of_making else "mem_20000101_000000_"
+    return prefix + hashlib.blake2b(key, digest_size=6).hexdigest()
+
+
 def _is_forgotten(item: Item, local: Item) -> bool:
     """Tell whether a memory without any text left is forgotten, and not only a duplicate."""
     if not local.versions:
         return True
-    return any(not covers(each.clock, item.gone)
-               or any(covers(clock, each.clock) for clock in item.void)
-               for each in local.versions)
+    for each in local.versions:
+        knew_of_it = has_seen(each.clock, item.forgotten)
+        is_voided = any(has_seen(clock, each.clock) for clock in item.voided)
+        if is_voided or not knew_of_it:
+            return True
+    return False
 
 
 def _has_same_text(item: Item, local: Item) -> bool:
@@ -295,7 +310,7 @@ def _has_same_text(item: Item, local: Item) -> bool:
     if not local.versions:
         return False
     best, own = item.versions[0], local.versions[0]
-    return (best.clock, best.mark) == (own.clock, own.mark)
+    return (best.clock, best.text_hash) == (own.clock, own.text_hash)
 
 
 def _facts_differ(item: Item, local: Item) -> bool:
@@ -306,8 +321,12 @@ def _facts_differ(item: Item, local: Item) -> bool:
 
 def _is_news(local: Item, item: Item) -> bool:
     """Tell whether another device has changed a memory since it was pruned here."""
-    if {(str(each.clock), each.mark) for each in item.versions} != {
-            (str(each.clock), each.mark) for each in local.versions}:
+    if _texts_of(item) != _texts_of(local):
         return True
     return any(level > local.facts.get(name, (1, None))[0]
                for name, (level, _) in item.facts.items())
+
+
+def _texts_of(item: Item) -> set[tuple[str, str]]:
+    """Return (clock, hash) of every text of an item."""
+    return {(str(each.clock), each.text_hash) for each in item.versions}

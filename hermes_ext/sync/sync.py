@@ -63,12 +63,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from hermes_ext.sync.folder import Inbox, folder_cipher, listed, state_hash
-from hermes_ext.sync.merge import DEVICE
+from hermes_ext.sync.merge import DEVICE, Item
 from hermes_ext.sync.outbox import Outbox
 from hermes_ext.sync.state import Book, new_device
 from hermes_ext.sync.apply import Applier
@@ -130,11 +130,10 @@ class _Run:
         self.outbox.check_identity()
         memory.store.refresh()
         revision = memory.store.revision()
-        changed, lost = applier.local.changed()
-        incoming = self.inbox.read(self.outbox.path.name, {book.device: book.n},
-                                   again=book.again or lost)
-        ids = sorted({*changed, *incoming}, key=lambda i: (     # what goes, goes first
-            memory.store.get(i) is not None and not (i in incoming and incoming[i].gone), i))
+        changed, has_lost = applier.local.changed()
+        incoming = self.inbox.read(self.outbox.path.name, {book.device: book.last_number},
+                                   from_start=book.read_all or has_lost)
+        ids = self._forgotten_first({*changed, *incoming}, incoming)
         if dry_run:
             with contextlib.suppress(_Undo), memory.batch():
                 applier.apply(ids, incoming)
@@ -149,16 +148,32 @@ class _Run:
             self.outbox.send(revision)
         return self._done(dry_run)
 
+    def _forgotten_first(self, ids: Iterable[str], incoming: Mapping[str, Item]) -> list[str]:
+        """Order ids: what is forgotten here or elsewhere before what stays.
+
+        So a text that is forgotten under one id and new under another is known as forgotten.
+        """
+        def stays(memory_id: str) -> bool:
+            is_here = self.memory.store.get(memory_id) is not None
+            is_forgotten = memory_id in incoming and bool(incoming[memory_id].forgotten)
+            return is_here and not is_forgotten
+
+        return sorted(ids, key=lambda memory_id: (stays(memory_id), memory_id))
+
     def _done(self, dry_run: bool) -> Synced:
-        inbox, renewed = self.inbox, self.outbox.renewed
-        warnings = (f"this data root is a copy, or was put back: from now on it is the device "
-                    f"{self.book.device}. If no other root goes by the name {renewed}, run: sync "
-                    f"--retire {renewed}",) if renewed else ()
-        return Synced(str(self.folder), self.book.device, len(self.book.lines),
-                      **self.applier.counts, kept_both=len(self.applier.copies),
-                      refused=inbox.refused, waiting=inbox.waiting,
-                      copies=tuple(self.applier.copies), faults=tuple(inbox.faults),
-                      renewed=renewed, dry_run=dry_run, warnings=warnings)
+        """Return what the run did."""
+        warnings: tuple[str, ...] = ()
+        renewed = self.outbox.renewed
+        if renewed:
+            warnings = (f"this data root is a copy, or was put back: from now on it is the device "
+                        f"{self.book.device}. If no other root goes by the name {renewed}, run: "
+                        f"sync --retire {renewed}",)
+        return Synced(
+            str(self.folder), self.book.device, sent=len(self.book.to_send),
+            **self.applier.counts, kept_both=len(self.applier.copies),
+            refused=self.inbox.refused, waiting=self.inbox.waiting,
+            copies=tuple(self.applier.copies), faults=tuple(self.inbox.faults),
+            renewed=renewed, dry_run=dry_run, warnings=warnings)
 
 
 # -- the operation ------------------------------------------------------------
@@ -218,11 +233,15 @@ def _is_readable(state: dict[str, object]) -> bool:
 
 def _load_state_head(memory: HermesLite) -> dict[str, object]:
     """Return the state without its rows, which are most of it; {} where there is none."""
-    head, _, rest = (memory.store.files.read(".state_sync.json") or b"").partition(b', "rows"')
-    with contextlib.suppress(ValueError):
-        state = from_json(head + b"}") if rest else {}
-        return state if _is_sound(state) and state["version"] == 1 else {}
-    return {}
+    data = memory.store.files.read(".state_sync.json") or b""
+    head, separator, _ = data.partition(b', "rows"')
+    if not separator:
+        return {}
+    try:
+        state = from_json(head + b"}")
+    except ValueError:
+        return {}
+    return state if _is_sound(state) and state["version"] == 1 else {}
 
 
 def _load_state(memory: HermesLite, folder: Path, plain: bool) -> dict[str, object]:
@@ -248,26 +267,32 @@ def _choose_folder(memory: HermesLite, state: Mapping[str, object], folder: obje
     if not named.strip() or "\0" in named:
         raise UsageError("FOLDER is empty or contains a NUL character; give a name")
     path = Path(os.path.abspath(named))
-    real, root = os.path.realpath(path), os.path.realpath(memory.root)
-    if Path(real).is_relative_to(root):
+    if Path(os.path.realpath(path)).is_relative_to(os.path.realpath(memory.root)):
         raise Refused("FOLDER lies inside the data root, where the store's own files are; choose "
                       "a folder that your machines share", "inside_root")
+    if not (plain or state.get("plain")):
+        _refuse_readable(memory, state)
+    if path.is_dir():
+        return path
+    if path.exists():
+        raise UsageError(f"{path} is a file; give a folder")
+    was_used_before = state.get("folder") == str(path)
+    if was_used_before or not path.parent.is_dir():
+        raise NotFound(f"there is no folder {path}; is its disk mounted, and is the name right?")
+    if make:
+        make_folder(path)
+    return path
+
+
+def _refuse_readable(memory: HermesLite, state: Mapping[str, object]) -> None:
+    """Refused where what is encrypted or was sealed would become readable in the folder."""
     was_sealed = bool((state.get("own") or {}).get("sealed"))
-    if (memory.store.files.cipher or was_sealed) and not folder_cipher(memory) and (
-            not (plain or state.get("plain"))):
+    is_secret = was_sealed or memory.store.files.cipher is not None
+    if is_secret and folder_cipher(memory) is None:
         raise Refused(f"{'its files were sealed' if was_sealed else 'this store is encrypted'} "
                       "and would become readable in the folder; set HERMES_SYNC_KEY, in .env for "
                       "cron, to one long passphrase, the same on every device, or add --plain",
                       "needs_key")
-    if path.exists() and not path.is_dir():
-        raise UsageError(f"{path} is a file; give a folder")
-    if not path.is_dir():
-        if state.get("folder") == str(path) or not path.parent.is_dir():
-            raise NotFound(f"there is no folder {path}; is its disk mounted, and is the name "
-                           "right?")
-        if make:
-            make_folder(path)
-    return path
 
 
 def status(memory: HermesLite) -> dict[str, object]:
@@ -279,10 +304,10 @@ def status(memory: HermesLite) -> dict[str, object]:
     found = listed(path) if path.is_dir() else {}
     devices = {known["device"]: known["n"] for name, known in state["files"].items()
                if name in found and known["device"] != state["device"]}
+    waiting = [name for name, known in state["files"].items() if known["waits"]]
     return {"folder": str(path), "there": path.is_dir(), "device": state["device"],
             "told": state["n"], "sealed": bool((state["own"] or {}).get("sealed")),
-            "devices": dict(sorted(devices.items())),
-            "waiting": sorted(name for name, known in state["files"].items() if known["waits"]),
+            "devices": dict(sorted(devices.items())), "waiting": sorted(waiting),
             "bytes": sum(size for _, size in found.values())}
 
 
@@ -303,7 +328,7 @@ def retire(memory: HermesLite, device: str) -> Synced:
             raise NotFound(f"no file in {path} is of the device {memory.redactor.quote(device)}; "
                            "`sync --status` names them")
         run = _Run(memory, path, _load_state(memory, path, False))
-        run.book.carry_all()
+        run.book.send_everything()
         done = run.run()
         theirs = [file for file in run.inbox.files if file.device == device]
         if any(file.waits for file in theirs):
@@ -314,15 +339,22 @@ def retire(memory: HermesLite, device: str) -> Synced:
         return done
 
 
+_show_status = status                # the command's parameters have these names
+_retire_device = retire
+
+
 def _sync(memory: HermesLite, *, folder: Path | None, dry_run: bool, status: bool, plain: bool,
           retire: str | None) -> object:
     check_selectors(retire=retire)
-    if sum((dry_run, status, bool(retire))) > 1 or folder is not None and (status or retire):
+    has_several = sum((dry_run, status, bool(retire))) > 1
+    has_needless_folder = folder is not None and (status or bool(retire))
+    if has_several or has_needless_folder:
         raise UsageError("give FOLDER or --dry-run or both, or --status alone, or --retire alone")
     if status:
-        return globals()["status"](memory)
-    return globals()["retire"](memory, retire) if retire else sync(
-        memory, folder, plain=plain, dry_run=dry_run)
+        return _show_status(memory)
+    if retire:
+        return _retire_device(memory, retire)
+    return sync(memory, folder, plain=plain, dry_run=dry_run)
 
 
 def _status_lines(row: Mapping[str, object]) -> Iterator[str]:
@@ -343,10 +375,12 @@ def _show(result: object) -> Iterator[str]:
         yield f"{display_text(name)}: {display_text(why)}"
     for memory_id, copy in result.copies:
         yield f"{memory_id}: edited on two devices; the other text is kept as {copy}"
-    yield (f"{result.sent} {'to send' if result.dry_run else 'sent'}, {result.received} received, "
-           f"{result.merged} merged, {result.kept_both} kept both, {result.refused} refused, "
-           f"{result.forgotten} forgotten" + (f", {result.waiting} not yet delivered whole"
-                                              if result.waiting else ""))
+    line = (f"{result.sent} {'to send' if result.dry_run else 'sent'}, {result.received} "
+            f"received, {result.merged} merged, {result.kept_both} kept both, {result.refused} "
+            f"refused, {result.forgotten} forgotten")
+    if result.waiting:
+        line += f", {result.waiting} not yet delivered whole"
+    yield line
 
 
 OPERATIONS = (

@@ -888,16 +888,18 @@ def items(seed: int, count: int = 12) -> list[Item]:
         base = merge(rng.choice(made), rng.choice(made))
         device = rng.choice(devices)
         n[device] = n.get(device, 0) + 1
-        seen = joined(*(v.clock for v in base.versions), base.gone, *base.same, *base.void,
+        seen = joined(*(v.clock for v in base.versions), base.forgotten, *base.replaced,
+                      *base.voided,
                       {device: n[device]})
         kind = rng.random()
         if kind < 0.5 or not base.versions:
             text = words(rng.randrange(9))
             item = Item((Version(seen, text_hash(text), text),))
         elif kind < 0.7:
-            item = Item(gone={device: n[device]})
+            item = Item(forgotten={device: n[device]})
         elif kind < 0.8:
-            item = Item(**{rng.choice(["same", "void"]): tuple(v.clock for v in base.versions)})
+            clocks = tuple(v.clock for v in base.versions)
+            item = Item(**{rng.choice(["replaced", "voided"]): clocks})
         else:
             name = rng.choice(["importance", "tags", "source", "meta.x"])
             value = {"importance": rng.randrange(10), "tags": [rng.choice("xyz")],
@@ -935,8 +937,8 @@ class TestMerge(unittest.TestCase):
         for seed in range(60):
             state, beaten = Item(), set()
             for each in items(seed):
-                state = merge(state, replace(each, same=(), void=()))
-                keys = [(tuple(sorted(v.clock.items())), v.mark) for v in state.versions]
+                state = merge(state, replace(each, replaced=(), voided=()))
+                keys = [(tuple(sorted(v.clock.items())), v.text_hash) for v in state.versions]
                 self.assertFalse(keys and keys[0] in beaten)
                 beaten.update(keys[1:])
 
