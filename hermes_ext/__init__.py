@@ -110,6 +110,10 @@ CONTENTS: dict[str, tuple[str, dict[str, str]]] = {
     "brain": ("brain", {
         "brain cycle": "settle what faded, and write the work orders of this run",
         "brain status": "count what is awake and asleep, concepts, levels and open orders",
+        "brain orders": "list the work orders, or show one with its texts and its question",
+        "brain fulfil": "answer a work order with the pattern that its texts have in common",
+        "brain decline": "close a work order without an answer",
+        "brain keep": "keep an insight: what happened, and the structure drawn from it",
         "brain log": "list the changes that the brain made",
         "forgotten": "list what is asleep",
         "revive": "wake up what is asleep",

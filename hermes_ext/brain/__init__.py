@@ -23,6 +23,7 @@ Modules, each using only those above it:
     extension     Brain, the Extension
     changes       the log of changes, and how they are taken back
     sleep         what falls asleep, and what wakes up
+    candidates    what may have a pattern in common
     orders        work orders: the question, the texts, the answer
     cycle         one run of the brain
     commands      all commands

@@ -115,11 +115,11 @@ def _row_to_undo(memory: HermesLite, rows: list[dict[str, Any]],
     if change_id is not None and not wanted:
         raise NotFound(f"there is no change {memory.redactor.quote(change_id)}; "
                        "`brain log` lists them")
-    row = next((row for row in reversed(wanted) if not row.get("undone")), None)
-    if row is None:
+    left = [row for row in wanted if not row.get("undone")]
+    if not left:
         raise Refused("there is nothing to undo" if change_id is None else
                       f"{change_id} is undone already", "already_undone")
-    return row
+    return left[-1]
 
 
 def _undo_order(memory: HermesLite, change: Change) -> None:
@@ -212,7 +212,8 @@ def _read(memory: HermesLite) -> dict[str, Any]:
 
 def _write(memory: HermesLite, state: Mapping[str, Any]) -> None:
     """Keep the newest changes, and the notes of the newest: older ones cannot be undone."""
-    rows, notes = [], 0
+    rows: list[Mapping[str, Any]] = []
+    notes = 0
     for row in reversed(state["changes"][-_MOST_CHANGES:]):
         notes += len(row.get("fields", ()))
         if notes > _MOST_NOTES and rows:

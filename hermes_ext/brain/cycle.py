@@ -3,8 +3,9 @@
     hermes_lite.py brain cycle
     hermes_lite.py brain status
 
-A cycle settles the uses since the last one and puts to sleep what is weak and unused. The first
-one records the baseline: nothing has faded before it. It can be killed anywhere and run again, at
+A cycle settles the uses since the last one, puts to sleep what is weak and unused, closes work
+orders whose sources are gone and writes at most `orders` new ones; no new one is written while
+ten times as many are open. The first cycle records the baseline: nothing has faded before it. It can be killed anywhere and run again, at
 any interval; of two at once the second one stops with exit code 12.
 """
 from __future__ import annotations
@@ -14,8 +15,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hermes_ext.brain.candidates import find_candidates
 from hermes_ext.brain.extension import find
 from hermes_ext.brain.note import ASLEEP, CONCEPT, NAME
+from hermes_ext.brain.orders import close_orders, write_orders
 from hermes_ext.brain.sleep import fall_asleep
 from hermes_ext.brain.state import baseline_of, read_state, save_state
 from hermes_ext.brain.strength import settle
@@ -56,7 +59,10 @@ def cycle(memory: HermesLite) -> Cycle:
         is_first = _begin(memory)
         settled = settle(memory, brain.settings, brain.baseline())
         slept = fall_asleep(memory)
-        done = Cycle(iso(memory.clock()), is_first, settled, slept, status=_end(memory))
+        closed = close_orders(memory)
+        written = _write_orders(memory)
+        done = Cycle(iso(memory.clock()), is_first, settled, slept, tuple(written),
+                     tuple(closed), _end(memory))
     memory.systems.emit("brain cycle", done.orders)
     return done
 
@@ -69,6 +75,25 @@ def _begin(memory: HermesLite) -> bool:
         if is_first:
             save_state(memory, {**state, "baseline": iso(memory.clock())})
     return is_first
+
+
+def _write_orders(memory: HermesLite) -> list[str]:
+    """Write the orders of this run; none where enough of the last ones are open."""
+    most = find(memory).settings.orders
+    with memory.session.reading():
+        state = read_state(memory)
+        rows = state.get("orders", {})
+        are_open = sum(row["status"] == "open" for row in rows.values())
+        most = min(most, max(0, _BACKLOG * most - are_open))
+        candidates, cursor = find_candidates(memory, rows, most=most,
+                                             cursor=state.get("cursor", ""))
+    written = write_orders(memory, candidates)
+    with memory.session.writing():
+        save_state(memory, {**read_state(memory), "cursor": cursor})
+    return written
+
+
+_BACKLOG = 10
 
 
 def _end(memory: HermesLite) -> Status:
@@ -123,6 +148,8 @@ def _show_cycle(done: Cycle) -> Iterator[str]:
         yield "the first cycle: strengths fade from now on"
     yield (f"settled the uses of {pluralize(done.settled, 'memory', 'memories')}; "
            f"{pluralize(done.fell_asleep, 'memory', 'memories')} fell asleep")
+    for order_id in done.orders:
+        yield f"wrote {order_id}; `brain orders {order_id}` shows it"
     if done.status is not None:
         yield from _show_status(done.status)
 

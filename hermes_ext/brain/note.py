@@ -44,10 +44,12 @@ def note_of(memory: Memory) -> Note:
         return Note()
     level, strength, concept = kept.get("level"), kept.get("strength"), kept.get("concept")
     order = kept.get("order")
-    is_strength = type(strength) in (int, float) and 0 <= strength <= 1
+    if not isinstance(strength, (int, float)) or isinstance(strength, bool) or (
+            not 0 <= strength <= 1):
+        strength = None
     return Note(
         level=level if level in (2, 3) and type(level) is int else 1,
-        strength=float(strength) if is_strength else None,
+        strength=None if strength is None else float(strength),
         at=_time(kept.get("at")),
         asleep_since=_time(kept.get("asleep_since")),
         abstracted_in=_ids(kept.get("abstracted_in")),

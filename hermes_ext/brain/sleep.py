@@ -21,7 +21,7 @@ from hermes_ext.brain.changes import log_change
 from hermes_ext.brain.extension import Brain, find
 from hermes_ext.brain.note import (ASLEEP, CONCEPT, is_asleep, note_of, sources_of, with_note)
 from hermes_ext.brain.strength import last_use, strength_at
-from hermes_lite import (HermesLite, Memory, Operation, Param, UsageError, excerpt, iso,
+from hermes_lite import (HermesLite, Memory, MemoryId, Operation, Param, UsageError, excerpt, iso,
                          pluralize)
 
 __all__ = ["OPERATIONS", "fall_asleep", "forgotten", "is_ordinary", "revive"]
@@ -50,7 +50,7 @@ def fall_asleep(memory: HermesLite) -> int:
     for start in range(0, len(ids), _BATCH):
         with memory.session.writing() as store:
             pairs = []
-            for one in map(store.get, ids[start:start + _BATCH]):
+            for one in filter(None, map(store.get, ids[start:start + _BATCH])):
                 if _is_due(brain, one, baseline, now):     # it may have been used meanwhile
                     note = replace(note_of(one), asleep_since=iso(now))
                     pairs.append((one, with_note(one, note)))
@@ -166,6 +166,6 @@ OPERATIONS = (
     Operation("forgotten", "list what is asleep", _forgotten, (
         Param("limit", int, "at most this many", least=1),), _show_forgotten),
     Operation("revive", "wake up what is asleep", _revive, (
-        Param("ids", str, "the ids, as `forgotten` lists them", positional=True, repeated=True,
+        Param("ids", MemoryId, "the ids, as `forgotten` lists them", positional=True, repeated=True,
               required=True),), _show_revived, writes=True),
 )

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from hermes_ext.brain.note import note_of, with_note
 from hermes_ext.brain.settings import Settings
@@ -148,8 +149,11 @@ def _apply(memory: HermesLite, path: Path, settings: Settings,
     changed = set()
     with memory.session.writing() as store:
         for memory_id, moments in _uses_by_memory(path).items():
-            before = after = store.get(memory_id)
-            for moment in sorted(moments) if after else ():
+            before = store.get(memory_id)
+            if before is None:
+                continue
+            after = before
+            for moment in sorted(moments):
                 after = raised(after, moment, settings, baseline)
             if after is not before:
                 store.put(after)
@@ -170,7 +174,7 @@ def _uses_by_memory(path: Path) -> dict[str, set[datetime]]:
 def _read(path: Path) -> Iterator[tuple[datetime, list[str]]]:
     with open(path, encoding="utf-8", errors="replace") as lines:
         for line in lines:
-            uses = None
+            uses: Any = None
             with contextlib.suppress(ValueError, RecursionError):
                 uses = json.loads(line)
             if not fits(uses, {str: [str]}):       # a torn line, or one that somebody has edited
