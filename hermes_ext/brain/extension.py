@@ -16,7 +16,7 @@ from hermes_lite import ConfigError, Draft, Event, HermesLite, Memory
 __all__ = ["Brain", "abstracting", "find", "system"]
 
 _USES = ("recall", "context", "inject")            # events that use what they find
-_OWN_FIELDS = ("level", "asleep_since", "abstracted_in", "order")
+_OWN_FIELDS = ("level", "asleep_since", "abstracted_in", "order", "concept", "links")
 _ABSTRACTING: contextvars.ContextVar[bool] = contextvars.ContextVar("abstracting", default=False)
 
 
@@ -49,14 +49,14 @@ class Brain:
     # -- write --------------------------------------------------------------
 
     def before_store(self, draft: Draft) -> Draft:
-        """Take out of a draft what only the brain may say: that it is a pattern, or asleep.
+        """Take out of a draft what only the brain may say: a pattern, asleep, or a concept.
 
         A record from elsewhere (import, sync, vault) keeps it.
         """
         note = draft.meta.get(NAME)
         if _ABSTRACTING.get() or "admit" in self.memory.systems.entry_points:
             return draft
-        tags = tuple(tag for tag in draft.tags if tag != ASLEEP)
+        tags = tuple(tag for tag in draft.tags if tag not in (ASLEEP, CONCEPT))
         if isinstance(note, Mapping):
             rest = {name: value for name, value in note.items() if name not in _OWN_FIELDS}
             draft = replace(draft, meta={**draft.meta, NAME: rest})
