@@ -6,7 +6,6 @@ a damaged one to the rescue. `Checkpointer` brings the log into the file soon af
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
 import os
 import sqlite3
@@ -18,7 +17,8 @@ from typing import Any, TypeVar
 import hermes_lite as core
 from hermes_lite import ConfigError, Locked, Memory, StorageError, UsageError, make_folder
 from hermes_ext.archive import wal
-from hermes_ext.archive.connection import close_untouched, connect, identity, is_damage, uri_of
+from hermes_ext.archive.connection import (close_untouched, connect, copy_database,
+                                           identity, is_damage, own_error, uri_of)
 from hermes_ext.archive.loss import LossCheck
 from hermes_ext.archive.rescue import Rescue, check_log
 from hermes_ext.archive.schema import (FILE, VERSION, bring_up_to_date, empty_database,
@@ -30,20 +30,44 @@ T = TypeVar("T")
 
 
 def rescuing(method: Callable[..., T]) -> Callable[..., T]:
-    """Let a read rescue a damaged file and look again; other faults become our own errors.
+    """Let a read rescue a damaged file and read again; other faults become our own errors.
 
-    The object has the ArchiveFile as `file`. Inside a transaction that sees to it.
+    The object has the ArchiveFile as `file`. Inside a transaction nothing is caught: the
+    transaction itself rescues the file once it is undone.
     """
     @functools.wraps(method)
-    def careful(self: Any, *args: object, **more: object) -> T:
+    def rescuing_method(self: Any, *args: object, **more: object) -> T:
         try:
             return method(self, *args, **more)
         except sqlite3.Error as problem:
             if self.file.is_in_transaction:
                 raise
-            self.file.handle(problem)
+            self.file.rescue_or_raise(problem)
             return method(self, *args, **more)
-    return careful
+    return rescuing_method
+
+
+class RootLock:
+    """The lock of a data root, which its holder may take again."""
+
+    def __init__(self, root: Path, timeout: float) -> None:
+        self._lock = core.FileLock(root / ".lock")             # guards every file of the root
+        self._timeout = timeout
+        self._is_held = False
+
+    @contextlib.contextmanager
+    def held(self, timeout: float | None = None) -> Iterator[None]:
+        """Hold the lock, or go on where it is held. Locked after *timeout* seconds."""
+        if self._is_held:
+            yield
+            return
+        self._lock.acquire(timeout=self._timeout if timeout is None else timeout)
+        self._is_held = True
+        try:
+            yield
+        finally:
+            self._is_held = False
+            self._lock.release()
 
 
 class ArchiveFile:
@@ -68,8 +92,7 @@ class ArchiveFile:
         self._loss = loss
         self._forget = forget
         self._before_change = before_change
-        self._lock = core.FileLock(files.root / ".lock")       # guards every file of the root
-        self._is_locked = False
+        self._lock = RootLock(files.root, settings["lock_timeout_seconds"])
         self._connection: sqlite3.Connection | None = None
         self._pid = 0                              # of the process that opened it
         self._identity: tuple[int, int] | None = None          # None: there is no file yet
@@ -112,6 +135,7 @@ class ArchiveFile:
         return self._identity is None
 
     def _open(self) -> sqlite3.Connection:
+        """Open the file, after a rescue where it is damaged, or lost and something is left."""
         self._refuse_files()
         if self._rescue.is_interrupted():
             self.rescue("a rescue was interrupted")
@@ -133,6 +157,10 @@ class ArchiveFile:
                               "again")
 
     def _open_file(self) -> sqlite3.Connection:
+        """Open the file as it is, which sets `_identity`; an empty database where there is none.
+
+        A transaction makes the file. sqlite3.DatabaseError where it is damaged.
+        """
         self._identity = None
         if not self.path.exists() and not self.is_in_transaction:
             return empty_database()
@@ -140,7 +168,7 @@ class ArchiveFile:
             if not self.path.exists():
                 self._create()
             self._check_log()
-            db = self._checked(connect(uri_of(self.path)))
+            db = self._with_tables(connect(uri_of(self.path)))
         except sqlite3.OperationalError as problem:
             if "readonly" not in str(problem) and "unable to open" not in str(problem):
                 raise
@@ -153,19 +181,23 @@ class ArchiveFile:
         return db
 
     def _create(self) -> None:
+        """Make an empty file that only its owner can read, and bring its name to the disk."""
         make_folder(self.files.root)
-        with contextlib.suppress(OSError):         # as a checkout made it
+        with contextlib.suppress(OSError):         # a checkout may have made the folder 0755
             os.chmod(self.files.root, 0o700)
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
         core.fsync_folder(self.files.root)
 
     def _check_log(self) -> None:
-        """Look at a log that no process is writing, before SQLite takes it over."""
+        """Look for damage in a log that no process is writing, before SQLite takes it over.
+
+        Memories behind the damage go to `found_in_log`; the next transaction stores them.
+        """
         if not wal.promised_frames(self.path) and not wal.has_page(self.path):
             return
         with contextlib.ExitStack() as stack:
             try:
-                stack.enter_context(self.locked(timeout=0))
+                stack.enter_context(self._lock.held(timeout=0))
             except (Locked, StorageError):         # a writer is at work, or nothing can be written
                 return
             found = check_log(self.path, self.files.notices)
@@ -173,17 +205,18 @@ class ArchiveFile:
             self.found_in_log = found
             self.has_lost = True
 
-    def _checked(self, db: sqlite3.Connection) -> sqlite3.Connection | None:
+    def _with_tables(self, db: sqlite3.Connection) -> sqlite3.Connection | None:
         """Make the tables of a new file, or bring old ones up to date.
 
-        Who holds the lock makes them, for two that switch to WAL at once lock each other out; to
-        a reader a file without tables is none yet: None.
+        Only the holder of the lock makes them, for two that switch to WAL at once lock each
+        other out; to a reader a file without tables is none yet: None, and *db* is closed.
         """
         db.execute("PRAGMA busy_timeout=5000")
         version = version_of(db, self.path)
         if version == 0:
-            tables, = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            if tables or self._rescue.has_remains() and not self._is_known_empty:
+            table_count, = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            has_lost_its_tables = self._rescue.has_remains() and not self._is_known_empty
+            if table_count or has_lost_its_tables:
                 db.close()
                 self._is_known_empty = True        # should the rescue find nothing, it is new
                 raise sqlite3.DatabaseError("malformed: it holds no memories")
@@ -205,29 +238,16 @@ class ArchiveFile:
                               "be brought up to date here; open it once where it can be written")
         return db
 
-    # -- lock ---------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def locked(self, timeout: float | None = None) -> Iterator[None]:
-        """Hold the lock of the root, or go on where it is held. Locked after *timeout* s."""
-        if self._is_locked:
-            yield
-            return
-        if timeout is None:
-            timeout = self._settings["lock_timeout_seconds"]
-        self._lock.acquire(timeout=timeout)
-        self._is_locked = True
-        try:
-            yield
-        finally:
-            self._is_locked = False
-            self._lock.release()
+    # -- changes ------------------------------------------------------------
 
     @contextlib.contextmanager
     def exclusive(self, timeout: float | None = None) -> Iterator[None]:
-        """Hold the lock for a transaction; `changes` collects what it does."""
+        """Hold the lock for a transaction, whose kinds of changes `changes` collects.
+
+        Locked after *timeout* seconds.
+        """
         make_folder(self.files.root)
-        with self.locked(timeout):
+        with self._lock.held(timeout):
             self.is_in_transaction = True
             try:
                 yield
@@ -258,7 +278,10 @@ class ArchiveFile:
     # -- another file, or a damaged one -------------------------------------
 
     def follow(self) -> None:
-        """Leave a file that another process has moved, replaced or deleted; `db` opens the new."""
+        """Leave a file that another process has moved, replaced or deleted; `db` opens the new.
+
+        One that was deleted while it was open here is written again.
+        """
         self._refuse_files()
         if self._connection is None or self._pid != os.getpid():
             return
@@ -271,7 +294,7 @@ class ArchiveFile:
         if not self.files.root.is_dir():
             self.drop()
             return
-        with self.locked():
+        with self._lock.held():
             if self._is_in_place():
                 return
             if identity(self.path) is None:
@@ -282,10 +305,11 @@ class ArchiveFile:
         """Tell whether the file at the path is the one that is open, with what it held."""
         if identity(self.path) != self._identity:
             return False
-        if wal.length(self.path):
-            return True                            # the log goes before the file
-        mine = self.row("PRAGMA application_id")[0]
-        return (wal.generation_of(self.path) or 0) == mine
+        if wal.length(self.path):                  # what is newer is in the log
+            return True
+        generation_here, = self.row("PRAGMA application_id")
+        generation_in_place = wal.generation_of(self.path) or 0
+        return generation_in_place == generation_here
 
     def _put_back(self) -> None:
         """Write a file that was deleted while it was open; it can still be read."""
@@ -295,7 +319,7 @@ class ArchiveFile:
         try:
             self.copy_to(fresh)
         except StorageError:
-            return                                 # then `_open` makes it of what is left
+            return                                 # `_open` makes it of mirror and backups then
         wal.remove_log(self.path)
         os.replace(fresh, self.path)
         core.fsync_folder(self.files.root)
@@ -303,51 +327,24 @@ class ArchiveFile:
                                   "again, with all it held")
 
     def copy_to(self, path: Path) -> None:
-        """Write a whole copy of the file, with what its log holds, by SQLite's backup.
-
-        The copy is 0600, on the disk and checked when this returns; StorageError otherwise.
-        """
-        try:
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-        except OSError as problem:
-            raise core.storage_error(problem, path) from None
-        try:
-            with contextlib.closing(sqlite3.connect(uri_of(path), uri=True)) as copy:
-                self.db().backup(copy)
-                copy.execute("PRAGMA journal_mode=DELETE")
-                checked = copy.execute("PRAGMA integrity_check(1)").fetchone()
-            if checked != ("ok",):
-                raise StorageError(f"the copy {path} is not whole: {checked[0]}")
-            with open(path, "rb+") as file:
-                os.fsync(file.fileno())
-            core.fsync_folder(path.parent)
-        except (OSError, sqlite3.Error) as problem:
-            path.unlink()
-            if isinstance(problem, StorageError):
-                raise
-            raise StorageError(f"cannot write {path}: {problem}; nothing of it was kept") from None
+        """Write a whole and checked copy of the file; see `copy_database`."""
+        copy_database(self.db(), path)
 
     def rescue(self, problem: str) -> None:
         """Build a damaged file anew from what can be read; the damaged one is set aside."""
         self.drop()
-        with self.locked():
+        with self._lock.held():
             self._rescue.run(problem)
 
-    def handle(self, problem: sqlite3.Error, advice: str = "") -> None:
-        """Rescue a damaged file and return; turn any other error of SQLite into one of ours.
+    def rescue_or_raise(self, problem: sqlite3.Error, advice: str = "") -> None:
+        """Rescue a damaged file and return; raise any other error of SQLite as one of ours.
 
-        With *advice*, what to do now, StorageError is raised after a rescue too.
+        With *advice*, which says what to do now, StorageError is raised after a rescue too.
         """
-        text = str(problem)
-        if "locked" in text or "busy" in text:
-            raise Locked(f"another program is using {self.path}; try again when it has "
-                         "finished") from None
-        codes = {"full": errno.ENOSPC, "readonly": errno.EROFS, "unable to open": errno.EACCES,
-                 "I/O": errno.EIO}
-        code = next((code for words, code in codes.items() if words in text), None)
-        if code or not is_damage(problem):
-            raise core.storage_error(OSError(code, text), self.path) from None
-        self.rescue(text)
+        error = own_error(problem, self.path)
+        if error is not None:
+            raise error from None
+        self.rescue(str(problem))
         if advice:
             raise StorageError(f"{self.path} was damaged and has been mended; {advice}") from None
 
@@ -366,18 +363,22 @@ class ArchiveFile:
         self._checkpointer.schedule(self._identity)
 
     def empty_log(self) -> bool:
-        """Write the log into the file and cut it to nothing; a reader that is busy: False."""
+        """Write the log into the file and cut it to nothing, without waiting for anybody.
+
+        False where that cannot be done now, as while another process reads.
+        """
         with contextlib.suppress(sqlite3.Error):
-            timeout, = self.row("PRAGMA busy_timeout")
+            timeout_before, = self.row("PRAGMA busy_timeout")
             try:
-                return self._truncate_log(0)
+                return self._truncate_log(milliseconds=0)
             finally:
-                self.row(f"PRAGMA busy_timeout={timeout}")
+                self.row(f"PRAGMA busy_timeout={timeout_before}")
         return False
 
-    def _truncate_log(self, milliseconds: int) -> bool:
+    def _truncate_log(self, *, milliseconds: int) -> bool:
+        """Empty the log, waiting for readers; sets busy_timeout. False where one is still busy."""
         self.row(f"PRAGMA busy_timeout={milliseconds}")
-        is_busy = self.row("PRAGMA wal_checkpoint(TRUNCATE)")[0]
+        is_busy, _, _ = self.row("PRAGMA wal_checkpoint(TRUNCATE)")
         return not is_busy
 
     def finish(self) -> None:
@@ -385,12 +386,13 @@ class ArchiveFile:
 
         StorageError or Locked where that cannot be had; the log stays then.
         """
+        timeout = int(1_000 * self._settings["lock_timeout_seconds"])
         try:
-            if not self._truncate_log(int(1_000 * self._settings["lock_timeout_seconds"])):
+            if not self._truncate_log(milliseconds=timeout):
                 raise Locked(f"another program is reading {self.path}; try again when it has "
                              "finished")
         except sqlite3.Error as problem:
-            self.handle(problem, "try again")
+            self.rescue_or_raise(problem, "try again")
         self._loss.note(self.db())
         self.drop()
         if wal.length(self.path):
@@ -412,7 +414,7 @@ class ArchiveFile:
         if self.is_open_in_place():
             try:
                 if wal.length(self.path):
-                    self._truncate_log(0)
+                    self._truncate_log(milliseconds=0)
                 self._loss.note(self.db())
             except sqlite3.Error as problem:
                 if "locked" not in str(problem) and "readonly" not in str(problem):

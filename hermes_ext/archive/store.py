@@ -62,6 +62,7 @@ from hermes_lite import (Config, ConfigError, DamagedData, Locked, Memory, Missi
                          StorageError, UsageError, normalise, redact, utc_now)
 from hermes_ext.archive import wal
 from hermes_ext.archive.connection import connect, json_of, uri_of
+from hermes_ext.archive.daily_backup import DailyBackup
 from hermes_ext.archive.file import ArchiveFile, rescuing
 from hermes_ext.archive.loss import LossCheck
 from hermes_ext.archive.records import RecordTable
@@ -74,7 +75,7 @@ from hermes_ext.archive.zstd import check_compressed, check_package, entry_of
 
 __all__ = ["ArchiveSearch", "ArchiveStore", "FILE", "check_package", "open_store", "read_copy"]
 
-_MOST_BACKED_UP = 32_000_000         # bytes of records; above, no copy is made by itself
+_SHOWN_FROM = 500                    # documents to index, from where progress is shown
 
 
 def open_store(root: Path, config: Config, *,
@@ -221,15 +222,19 @@ class ArchiveStore:
         self.config = config
         self.clock = clock
         self.progress: Callable[[str, int, int], None] | None = None
+        # The file, and what a damaged or older one is mended from.
         self.files = core.RootFiles(root)
         self.backups = core.Backups(self.files, clock=clock,
                                     kept=config["storage"]["backups_kept"])
         self.recovery = LossCheck(self.files, self.backups)
         self.rescue = Rescue(self.files, self.backups, self.recovery, clock=clock,
                              make_store=lambda place: ArchiveStore(place, config, clock=clock))
+        # It calls two parts that come further below, not before it is opened.
         self.file = ArchiveFile(self.files, config["storage"], rescue=self.rescue,
-                                loss=self.recovery, forget=self._forget,
-                                before_change=self._back_up)
+                                loss=self.recovery, forget=self._forget_in_memory,
+                                before_change=lambda: self.daily_backup.write_once_a_day())
+
+        # What lies in the file. A record that comes or goes is told to the tables and vectors.
         self.tables = SearchTables(self.file.db, config["retrieval"])
         self.vectors = ArchiveVectors(self.file, self.transaction)
         self.records = RecordTable(self.file, self.tables, self.vectors, config)
@@ -237,13 +242,16 @@ class ArchiveStore:
         self.search = ArchiveSearch(self.file, self.records, self.tables, config,
                                     reading=self._reading,
                                     rebuild=lambda: self.checkpoint(rebuild=True))
-        self._is_reading = False                   # a state is held for several queries
+        self.daily_backup = DailyBackup(self.file, self.records, self.backups, self.recovery,
+                                        clock=clock, zone=config.zone, is_taken=self.is_taken)
+
+        # The state of this process.
+        self._is_in_snapshot = False               # several queries see one state
         self._accesses: list[tuple[Sequence[str], datetime]] = []      # to be counted
         self._has_pending_purge = False            # what was removed may stand in the log
-        self._has_waiting = False                  # this process left a batch that is not indexed
-        self._backup_day = ""                      # the day whose backup is made
+        self._left_unindexed = False               # its last transaction was a large batch
 
-    def _forget(self) -> None:
+    def _forget_in_memory(self) -> None:
         """Drop what is held of the file in memory: it is another file, or another state."""
         self.tables.forget()
         self.records.hot.forget()
@@ -331,12 +339,13 @@ class ArchiveStore:
             except BaseException as problem:
                 self._roll_back()
                 if isinstance(problem, sqlite3.Error):
-                    self.file.handle(problem, "nothing of this write was stored; repeat it")
+                    self.file.rescue_or_raise(problem, "nothing of this write was stored; repeat it")
                 raise
             finally:
                 self._accesses = []
 
     def _begin(self) -> None:
+        """Begin on the newest state; make outdated indexes anew, and good what was lost."""
         self.file.follow()
         self.file.db().execute("BEGIN IMMEDIATE")
         self.tables.read(to_write=True)
@@ -346,16 +355,22 @@ class ArchiveStore:
             self._make_good()
 
     def _index_all(self) -> None:
+        """Empty the indexes; every record waits to be indexed again."""
         self.file.change("index")
         self.records.index_all()
 
     def _make_good(self) -> None:
-        """After a loss, store what was found in the log; what was forgotten stays away."""
+        """After a loss, store what was found in the log; what was forgotten stays away.
+
+        The copy of the tombstones in backups/ is of this archive where it has the same key.
+        """
         key, known = self.tombstones.get_all()
         copied_key, copied = self.rescue.tombstones()
-        fresh = {fingerprint: tombstone for fingerprint, tombstone in copied.items()
-                 if fingerprint not in known and key == copied_key}
-        for fingerprint, tombstone in fresh.items():
+        lost = {}
+        if copied_key == key:
+            lost = {fingerprint: tombstone for fingerprint, tombstone in copied.items()
+                    if fingerprint not in known}
+        for fingerprint, tombstone in lost.items():
             self.tombstones.add([fingerprint], tombstone)
             if self.records.has(tombstone["id"]):
                 self.remove(tombstone["id"], why=None)
@@ -364,14 +379,19 @@ class ArchiveStore:
                 self.put(memory)
 
     def _commit(self) -> None:
-        """Make the transaction durable, then take what was removed out of the log."""
+        """Make the transaction durable, then empty the log of what was removed.
+
+        What comes after COMMIT may fail or be late without harm to what was stored.
+        """
         kinds = self.file.changes
         if kinds:
             self._index_fresh()
             self.tables.save()
             raise_generation(self.file.db())
         self.file.db().execute("COMMIT")
-        self.file.found_in_log, self.file.has_lost = [], False
+        self.file.found_in_log = []
+        self.file.has_lost = False
+
         if kinds or self._accesses:
             self.file.checkpoint_soon()
         if self._has_pending_purge:
@@ -383,13 +403,16 @@ class ArchiveStore:
         except sqlite3.Error:
             if not kinds:
                 raise
-            self._roll_back()                      # the write itself is stored
+            self._roll_back()                      # the counting alone: the write is stored
 
     def _index_fresh(self) -> None:
-        """Index what the transaction brought, unless it is a batch; that waits for a search."""
+        """Index what the transaction brought, unless it is a large batch: a search does that.
+
+        The tables are written to when enough has come together; see search.py.
+        """
         if self.tables.waiting <= self.tables.FEW:
             self.tables.catch_up()
-        self._has_waiting = self.tables.waiting > 0
+        self._left_unindexed = self.tables.waiting > 0
         if len(self.tables.tail) >= self.tables.TAIL:
             self.tables.flush()
 
@@ -398,7 +421,7 @@ class ArchiveStore:
         if not self._accesses:
             return
         db = self.file.db()
-        db.execute("PRAGMA synchronous=NORMAL")
+        db.execute("PRAGMA synchronous=NORMAL")    # back to FULL below, or in `roll_back`
         db.execute("BEGIN IMMEDIATE")
         for memory_ids, moment in self._accesses:
             self.records.count_accesses(memory_ids, moment)
@@ -407,43 +430,20 @@ class ArchiveStore:
         db.execute("PRAGMA synchronous=FULL")
 
     def _roll_back(self) -> None:
-        """Undo the open transaction; memory is ahead of the file, so it is read again."""
+        """Undo the open transaction, and read again what is held in memory: it is ahead."""
         self.file.roll_back()
-        self._forget()
-
-    def _back_up(self) -> None:
-        """Before the first write of a day, copy the records to backups/, if they are not many."""
-        day = self._today()
-        if day != self._backup_day:
-            self._backup_day = day
-            name = f"auto_index.json.{day}.bak"
-            if not (self.root / "backups" / name).exists():
-                self._write_backup(name)
+        self._forget_in_memory()
 
     def back_up_move(self) -> None:
-        """Copy the records that were moved here today to backups/, if they are not many.
-
-        The backup of the day, where there is one, is of the store that they came from.
-        """
-        self._write_backup(f"auto_index.json.{self._today()}_moved.bak")
-
-    def _today(self) -> str:
-        return f"{self.clock().astimezone(self.config.zone):%Y%m%d}"
-
-    def _write_backup(self, name: str) -> None:
-        is_small = self.path.stat().st_size < 8 * _MOST_BACKED_UP
-        if is_small and 0 < self.records.size() < _MOST_BACKED_UP:
-            self.files.write(f"backups/{name}", core.join_rows(
-                entry.encode() for entry in self.records.entries()))
-            self.backups.drop_old(is_taken=self.is_taken, held=len(self),
-                                  has_loss=self.recovery.count_before_loss > 0)
+        """Copy the records that were moved here today to backups/, if they are not many."""
+        self.daily_backup.write_after_move()
 
     # -- reading ------------------------------------------------------------
 
     @rescuing
     def refresh(self) -> None:
         """Take over what other processes wrote; costs one small query."""
-        if self.file.is_in_transaction or self._is_reading:
+        if self.file.is_in_transaction or self._is_in_snapshot:
             return
         self.file.follow()
         with self._snapshot():
@@ -455,7 +455,10 @@ class ArchiveStore:
             self._report_loss()
 
     def _report_loss(self) -> None:
-        """Say that an older file was put in place, once what was forgotten is gone from it."""
+        """Give notice of an older file that was put in place, after a transaction.
+
+        Its beginning removes from the file what was forgotten since (`_make_good`).
+        """
         self.recovery.is_unreported = False
         with contextlib.suppress(Locked, StorageError), self.transaction():
             pass
@@ -472,21 +475,22 @@ class ArchiveStore:
 
     @contextlib.contextmanager
     def _snapshot(self) -> Iterator[None]:
-        """See one state of the file for several queries."""
+        """See one state of the file for several queries; another may write meanwhile."""
         db = self.file.db()
         db.execute("BEGIN")
-        self._is_reading = True
+        self._is_in_snapshot = True
         try:
             yield
         finally:
-            self._is_reading = False
+            self._is_in_snapshot = False
             db.execute("COMMIT")
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
         """See one state of the file for several queries, all of it indexed.
 
-        Inside a transaction it is the transaction's own.
+        Inside a transaction it is the transaction's own. Where the indexes cannot be written,
+        they are brought up to date in the memory of this process.
         """
         if self.file.is_in_transaction:
             if self.tables.waiting:
@@ -494,7 +498,7 @@ class ArchiveStore:
                 self.tables.catch_up()
             yield
             return
-        if self._is_reading:
+        if self._is_in_snapshot:
             yield
             return
         self.refresh()
@@ -503,22 +507,23 @@ class ArchiveStore:
                 self._catch_up()
         with self._snapshot():
             self.tables.read()
-            self.tables.catch_up(in_memory=True)   # what could not be written
+            self.tables.catch_up(in_memory=True)
             yield
 
     def _catch_up(self) -> None:
         """Bring what a large batch left waiting into the indexes, a transaction a chunk.
 
         Locked where another process holds the store for longer than this one would need to index
-        it all, in memory alone.
+        it all in memory, some thousand a second.
         """
         total = self.tables.waiting
-        timeout = min(self.config["storage"]["lock_timeout_seconds"], total / 1_000)
+        seconds_in_memory = total / 1_000
+        timeout = min(self.config["storage"]["lock_timeout_seconds"], seconds_in_memory)
         while self.tables.waiting:
             with self.transaction(timeout=timeout):
                 self.file.change("index")
                 self.tables.catch_up(self.tables.BULK)
-            if self.progress and total > 500:
+            if self.progress and total > _SHOWN_FROM:
                 self.progress("indexing", max(0, total - self.tables.waiting), total)
 
     @rescuing
@@ -528,7 +533,7 @@ class ArchiveStore:
 
     @rescuing
     def revision(self) -> list:
-        """Return what differs once the records have changed."""
+        """Return [next, retired, changes] of `counts`, other numbers after each change."""
         return [*self.file.row("SELECT next, retired, changes FROM counts")]
 
     # -- maintenance --------------------------------------------------------
@@ -564,8 +569,10 @@ class ArchiveStore:
             return [f"{FILE} cannot be checked: {problem}"]
 
     def _faults_of(self, db: sqlite3.Connection) -> list[str]:
+        """Say what is wrong; sqlite3.Error or MissingPackage where it cannot be read to its end."""
         found = [row for row, in db.execute("PRAGMA integrity_check(3)") if row != "ok"]
-        if db.execute("PRAGMA user_version").fetchone() == (0,):       # there are no tables yet
+        version, = db.execute("PRAGMA user_version").fetchone()
+        if version == 0:                           # there are no tables yet
             if self.rescue.has_remains():
                 found.append(f"{FILE} is empty, and what lies beside it shows that it was not")
             return found
@@ -591,9 +598,13 @@ class ArchiveStore:
             return
         if self.file.is_open_in_place():
             with contextlib.suppress(sqlite3.Error, Locked, StorageError, ConfigError):
-                if self._has_pending_purge:
-                    self._has_pending_purge = not self.file.empty_log()
-                is_leaving_at_once = sys.exc_info()[0] is not None
-                if self._has_waiting and not is_leaving_at_once:
-                    self._catch_up()
+                self._finish_work()
         self.file.close()
+
+    def _finish_work(self) -> None:
+        """Empty the log of what was removed, and index a batch, unless an exception ends us."""
+        if self._has_pending_purge:
+            self._has_pending_purge = not self.file.empty_log()
+        is_leaving_at_once = sys.exc_info()[0] is not None
+        if self._left_unindexed and not is_leaving_at_once:
+            self._catch_up()
