@@ -25,7 +25,7 @@ Chapters, each using only those above it:
                       estimate_confidence, SiliconFlowReranker
     10 Graph          extract_entities, GraphStore
     11 Store          Store, RecordSearch, DenseVectors; FileStore and its parts
-    12 Digesters      RuleDigester, LLMDigester
+    12 Digesters      RuleDigester, ChatModel, LLMDigester
     13 Extensions     Extension, Operation, import_system, make_store, make_vectorizer; what all
                       parts share: Session, Jobs, Extensions, Calendar, Redactor
     14 Read path      Embeddings, Ranking, AccessCounts, Search
@@ -90,8 +90,8 @@ if TYPE_CHECKING:
     import weakref
 
 __all__ = [
-    "AGENT_PARAM", "AccessCounts", "BM25Index", "Backups", "Calendar", "Cipher",
-    "CircuitBreaker", "Config", "ConfigError", "DEFAULTS", "DamagedData", "DenseVectors",
+    "AGENT_PARAM", "AccessCounts", "BM25Index", "Backups", "Calendar", "ChatModel",
+    "Cipher", "CircuitBreaker", "Config", "ConfigError", "DEFAULTS", "DamagedData", "DenseVectors",
     "Digest", "Draft", "Embeddings", "Event", "Expired", "Extension", "Extensions", "Fact",
     "FactExtractor", "FileLock", "FileSearch", "FileStore", "Forgotten", "GraphStore",
     "HermesError", "HermesLite", "Hit", "Hits", "IdFilter", "JinaVectorizer", "Jobs", "Journal",
@@ -109,9 +109,9 @@ __all__ = [
     "facts", "file_version", "find_conflicts", "find_duplicate", "find_root", "first_conflict",
     "fits", "format_mapping", "from_json", "fsync_folder", "get_encryption", "help_of_group",
     "import_system", "is_ciphertext", "is_date", "is_gram", "is_group", "is_one_word",
-    "is_safe_id", "is_same_agent", "iso", "join_command_words", "join_rows",
-    "little_endian_bytes", "load_commands", "load_config", "magic_bytes", "main", "make_folder",
-    "minmax_merge", "new_id", "normalise", "operations_of", "other_wordings", "parse_time",
+    "is_safe_id", "is_same_agent", "iso", "join_command_words", "join_rows", "json_in_answer",
+    "little_endian_bytes", "load_commands", "load_config", "magic_bytes", "main",
+    "make_chat_model", "make_folder", "minmax_merge", "new_id", "normalise", "operations_of", "other_wordings", "parse_time",
     "perform", "plain", "pluralize", "print_message", "printable", "printable_json",
     "query_terms", "rank_in_context", "read_files", "read_key_file", "read_markdown",
     "read_yaml", "redact", "redact_nested", "remove_unfinished_move", "result_warnings",
@@ -9260,59 +9260,98 @@ At most %d memories; an empty list when nothing is worth keeping."""
 _CATEGORIES = {*_LABELS, "discussion", "idea"}
 
 
-class LLMDigester:
-    """Facts by an OpenAI-compatible chat model; where it fails, by *fallback*, and it says so.
+class ChatModel:
+    """An OpenAI-compatible chat model that answers in JSON; *name* is what errors call it.
 
-    *extra* joins the request; its default switches DeepSeek's thinking off. After each digest
-    `last_usage` holds the token counts that the service reported (summed over a repeated
-    request), or None, and `degraded` why the rules answered instead, or None.
+    *extra* joins each request; its default switches DeepSeek's thinking off. `usage` holds the
+    token counts that the service reported, summed over all requests, or None.
     """
 
-    def __init__(self, key: str, *, base_url: str = "https://api.deepseek.com",
-                 model: str = "deepseek-chat", fallback: Digester | None = None,
-                 extra: dict[str, Any] | None = None, timeout: tuple[float, float] = (5.0, 120.0),
-                 **http: Any) -> None:
-        self._client = _Client("digester", base_url.rstrip("/") + "/chat/completions",
+    def __init__(self, name: str, key: str, *, base_url: str = "https://api.deepseek.com",
+                 model: str = "deepseek-chat", extra: dict[str, Any] | None = None,
+                 timeout: tuple[float, float] = (5.0, 120.0), **http: Any) -> None:
+        self.name = name
+        self._client = _Client(name, base_url.rstrip("/") + "/chat/completions",
                                _needed(key, "DEEPSEEK_API_KEY"), timeout=timeout, **http)
         if extra is None:
             extra = {"thinking": {"type": "disabled"}}
         self._settings = {"model": model, "response_format": {"type": "json_object"}, **extra}
-        self._fallback = fallback or RuleDigester()
-        self.last_usage: dict[str, Any] | None = None
-        self.degraded: str | None = None
+        self.usage: dict[str, Any] | None = None
 
-    def digest(self, text: str, max_facts: int = 10) -> list[Fact]:
-        """Return at most *max_facts* facts. What goes out and what comes back is redacted."""
+    def ask(self, instructions: str, text: str) -> str:
+        """Return the answer to *instructions* about *text*, which is redacted before it is sent.
+
+        It is empty now and then, which a second request mends. RemoteError where none comes.
+        """
         text = redact(text)[0]
-        self.last_usage = None
-        self.degraded = None
-        try:
-            answer = self._ask(text, max_facts) or self._ask(text, max_facts)
-            return _facts_in_answer(answer)[:max_facts]
-        except (RemoteError, MissingPackage) as error:
-            self.degraded = str(error)
-            return self._fallback.digest(text, max_facts)
-
-    def _ask(self, text: str, max_facts: int) -> str:
-        """Return the model's answer; it is empty now and then, which a second request mends."""
-        messages = [{"role": "system", "content": _PROMPT % max_facts},
+        messages = [{"role": "system", "content": instructions},
                     {"role": "user", "content": text}]
+        return self._answer(messages, text) or self._answer(messages, text)
+
+    def _answer(self, messages: list[dict[str, str]], text: str) -> str:
         answer = self._client.post({**self._settings, "messages": messages}, [text])
         try:
             content = answer["choices"][0]["message"]["content"]
         except (LookupError, TypeError):
-            raise RemoteError("the digester answered without a message") from None
-        self.last_usage = add_usage(self.last_usage, answer.get("usage"))
+            raise RemoteError(f"the {self.name} answered without a message") from None
+        self.usage = add_usage(self.usage, answer.get("usage"))
         return content.strip() if isinstance(content, str) else ""
 
 
-def _facts_in_answer(content: str) -> list[Fact]:
-    """Read a model's JSON: an object or array, in a code fence or after other words."""
+def json_in_answer(content: str) -> Any:
+    """Return the object or array in a model's answer, None where there is none.
+
+    It may stand in a code fence or after other words.
+    """
     inner = re.search(r"[\[{].*[\]}]", content, re.DOTALL)
     try:
-        items = json.loads(inner[0] if inner else "")
+        return json.loads(inner[0]) if inner else None
     except (ValueError, RecursionError):
-        raise RemoteError("the digester's answer holds no JSON") from None
+        return None
+
+
+def make_chat_model(name: str, config: Config) -> ChatModel:
+    """Return the chat model that `digest` in config.yaml names; ConfigError without its key."""
+    settings, key = config["digest"], config.env("DEEPSEEK_API_KEY")
+    if settings["backend"] == "rules":
+        raise ConfigError("digest.backend is rules, so no chat model may be asked; set it to auto "
+                          "or llm")
+    return ChatModel(name, key, base_url=settings["base_url"], model=settings["model"])
+
+
+class LLMDigester:
+    """Facts by a chat model; where it fails, by *fallback*, and it says so.
+
+    After each digest `last_usage` holds the token counts that the service reported, or None, and
+    `degraded` why the rules answered instead, or None. *more* is for the ChatModel.
+    """
+
+    def __init__(self, key: str, *, fallback: Digester | None = None, **more: Any) -> None:
+        self._chat = ChatModel("digester", key, **more)
+        self._fallback = fallback or RuleDigester()
+        self.degraded: str | None = None
+
+    @property
+    def last_usage(self) -> dict[str, Any] | None:
+        """The token counts of the last digest."""
+        return self._chat.usage
+
+    def digest(self, text: str, max_facts: int = 10) -> list[Fact]:
+        """Return at most *max_facts* facts. What goes out and what comes back is redacted."""
+        self._chat.usage = None
+        self.degraded = None
+        try:
+            return _facts_in_answer(self._chat.ask(_PROMPT % max_facts, text))[:max_facts]
+        except (RemoteError, MissingPackage) as error:
+            self.degraded = str(error)
+            return self._fallback.digest(redact(text)[0], max_facts)
+
+
+def _facts_in_answer(content: str) -> list[Fact]:
+    """Read the facts in a model's answer; RemoteError where it holds none that can be used."""
+    items = json_in_answer(content)
+    if items is None:
+        raise RemoteError("the digester's answer holds no JSON")
     if isinstance(items, dict):
         items = items.get("memories", [items])
     if not isinstance(items, list):

@@ -25,6 +25,7 @@ Modules, each using only those above it:
     sleep         what falls asleep, and what wakes up
     candidates    what may have a pattern in common
     orders        work orders: the question, the texts, the answer
+    answers       orders answered by a language model
     cycle         one run of the brain
     commands      all commands
 """

@@ -1,6 +1,7 @@
 """One run of the brain, from cron or by hand: mechanical, without a model.
 
     hermes_lite.py brain cycle
+    hermes_lite.py brain cycle --llm              and let a model answer work orders: `answers`
     hermes_lite.py brain status
 
 A cycle settles the uses since the last one, puts to sleep what is weak and unused, closes work
@@ -12,9 +13,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from hermes_ext.brain.answers import Answers, answer_orders
 from hermes_ext.brain.candidates import find_candidates
 from hermes_ext.brain.extension import find
 from hermes_ext.brain.note import ASLEEP, CONCEPT, NAME
@@ -22,7 +24,8 @@ from hermes_ext.brain.orders import close_orders, write_orders
 from hermes_ext.brain.sleep import fall_asleep
 from hermes_ext.brain.state import baseline_of, read_state, save_state
 from hermes_ext.brain.strength import settle
-from hermes_lite import HermesLite, Operation, Record, iso, pluralize
+from hermes_lite import (ChatModel, HermesLite, Operation, Param, Record, UsageError, iso,
+                         make_chat_model, pluralize)
 
 __all__ = ["Cycle", "OPERATIONS", "Status", "cycle", "status"]
 
@@ -49,11 +52,24 @@ class Cycle(Record):
     orders: tuple[str, ...] = ()
     closed: tuple[str, ...] = ()
     status: Status | None = None
+    answers: Answers | None = None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences that a person should read."""
+        return self.answers.failures if self.answers else ()
 
 
-def cycle(memory: HermesLite) -> Cycle:
-    """Run the brain once; Locked when another run is under way."""
+def cycle(memory: HermesLite, *, llm: bool = False, max_orders: int | None = None,
+          model: ChatModel | None = None) -> Cycle:
+    """Run the brain once; Locked when another run is under way.
+
+    With *llm* a chat model then answers work orders, at most *max_orders* (default: `orders` of
+    the settings); *model* is another than the one of config.yaml.
+    """
     brain = find(memory)
+    if llm and model is None:
+        model = make_chat_model("brain", memory.config)        # before anything is done
     brain.uses.write()
     with memory.exclusive(NAME):
         is_first = _begin(memory)
@@ -63,6 +79,11 @@ def cycle(memory: HermesLite) -> Cycle:
         written = _write_orders(memory)
         done = Cycle(iso(memory.clock()), is_first, settled, slept, tuple(written),
                      tuple(closed), _end(memory))
+    if llm:
+        most = brain.settings.orders if max_orders is None else max_orders
+        answers = answer_orders(memory, most=most, principles=brain.settings.principles,
+                                model=model)
+        done = replace(done, answers=answers, status=status(memory))
     memory.systems.emit("brain cycle", done.orders)
     return done
 
@@ -98,14 +119,16 @@ _BACKLOG = 10
 
 def _end(memory: HermesLite) -> Status:
     """Record that a cycle has ended, and the counts of this day; return them."""
+    now = memory.clock()
+    with memory.session.reading():                 # a pass over all: no writer waits for it
+        found = _counted(memory, read_state(memory))
+    counts = {"awake": found.awake, "asleep": found.asleep, "open_orders": found.open_orders}
     with memory.session.writing():
-        now = memory.clock()
-        state = {**read_state(memory), "last": iso(now)}
-        found = _counted(memory, state)
-        counts = {"awake": found.awake, "asleep": found.asleep, "open_orders": found.open_orders}
+        state = read_state(memory)
         days = {**state.get("days", {}), f"{now:%Y-%m-%d}": counts}
-        save_state(memory, {**state, "days": dict([*days.items()][-_MOST_DAYS:])})
-    return found
+        save_state(memory, {**state, "last": iso(now),
+                            "days": dict([*days.items()][-_MOST_DAYS:])})
+    return replace(found, last_cycle=iso(now))
 
 
 _MOST_DAYS = 400
@@ -143,6 +166,12 @@ def _counted(memory: HermesLite, state: Mapping[str, Any]) -> Status:
 
 # -- commands -----------------------------------------------------------------
 
+def _cycle(memory: HermesLite, *, llm: bool, max_orders: int | None) -> Cycle:
+    if max_orders is not None and not llm:
+        raise UsageError("--max-orders goes with --llm")
+    return cycle(memory, llm=llm, max_orders=max_orders)
+
+
 def _show_cycle(done: Cycle) -> Iterator[str]:
     if done.is_first:
         yield "the first cycle: strengths fade from now on"
@@ -150,8 +179,18 @@ def _show_cycle(done: Cycle) -> Iterator[str]:
            f"{pluralize(done.fell_asleep, 'memory', 'memories')} fell asleep")
     for order_id in done.orders:
         yield f"wrote {order_id}; `brain orders {order_id}` shows it"
+    if done.answers is not None:
+        yield from _show_answers(done.answers)
     if done.status is not None:
         yield from _show_status(done.status)
+
+
+def _show_answers(answers: Answers) -> Iterator[str]:
+    tokens = (answers.usage or {}).get("total_tokens", "an unknown number of")
+    yield (f"asked the model about {pluralize(answers.asked, 'order')}, {tokens} tokens; "
+           f"declined {len(answers.declined)}")
+    for memory_id in answers.added:
+        yield f"added {memory_id}"
 
 
 def _show_status(found: Status) -> Iterator[str]:
@@ -173,8 +212,12 @@ def _show_standing(found: Status) -> Iterator[str]:
 
 
 OPERATIONS = (
-    Operation("brain cycle", "settle what faded, and write the work orders of this run", cycle,
-              (), _show_cycle, writes=True),
+    Operation("brain cycle", "settle what faded, and write the work orders of this run",
+              _cycle, (
+        Param("llm", bool, "let the chat model of `digest` in config.yaml answer work orders",
+              False),
+        Param("max_orders", int, "with --llm: ask at most so often (default: systems.brain.orders)",
+              least=0)), _show_cycle, writes=True),
     Operation("brain status", "count what is awake and asleep, concepts, levels and open orders",
               status, (), _show_standing),
 )

@@ -7,7 +7,8 @@ State "brain" (.state_brain.json, version 1):
     days        {day: {awake, asleep, open_orders}} at the last cycle of each of 400 days
     cursor      the id up to which neighbourhoods were looked for
     orders      {id: {status, level, concept, sources, at}}: see `orders`; the concept is a keyed
-                fingerprint
+                fingerprint. `made` is the id of the answer, `tries` counts answers of a model
+                that could not be used
 
 A state that was lost means a new baseline: nothing falls asleep because of it.
 """
@@ -21,7 +22,8 @@ from hermes_lite import HermesLite, fits, parse_time
 
 __all__ = ["baseline_of", "read_state", "save_state"]
 
-_ORDER = {"status": str, "level": int, "concept": str, "sources": [str], "at": str, "made?": str}
+_ORDER = {"status": str, "level": int, "concept": str, "sources": [str], "at": str, "made?": str,
+          "tries?": int}
 _FORM = {"version": int, "baseline?": str, "last?": str, "days?": {str: {str: int}}, "cursor?": str,
          "orders?": {str: _ORDER}}
 

@@ -12,6 +12,7 @@ from hermes_lite import HermesLite, Memory
 class BrainCase(LanesCase):
     """A root with anchors, salience, audit, rules, lanes and the brain."""
     brain: dict = {}
+    more: dict = {}                    # of config.yaml
 
     def configure(self) -> None:
         self.root.mkdir(exist_ok=True)
@@ -19,7 +20,7 @@ class BrainCase(LanesCase):
         systems = {"anchors": {}, "salience": {}, "audit": {}, "rules": {}, "lanes": lanes,
                    "brain": self.brain}
         (self.root / "config.yaml").write_text(json.dumps({
-            "systems": systems, "storage": {"backend": self.backend}}))
+            "systems": systems, "storage": {"backend": self.backend}, **self.more}))
 
     def open(self, **environ: str) -> HermesLite:
         memory = super().open(**environ)
