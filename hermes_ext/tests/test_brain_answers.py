@@ -23,7 +23,7 @@ class Service(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self) -> None:
-        self.bodies: "list[dict]" = []
+        self.bodies: list[dict] = []
         self.script = lambda number: (200, ANSWER, {})
         super().__init__(("127.0.0.1", 0), Handler)
         threading.Thread(target=self.serve_forever, daemon=True).start()
@@ -153,7 +153,7 @@ class Answers(BrainCase):
         self.fill_cases()
         self.service.script = lambda number: (
             (429, "slow down", {"Retry-After": "1"}) if number == 1 else (200, ANSWER, {}))
-        slept: "list[float]" = []
+        slept: list[float] = []
         model = ChatModel("brain", self.key, base_url=self.url, sleep=slept.append)
         with self.open() as memory:
             done = cycle(memory, llm=True, model=model)
