@@ -88,21 +88,32 @@ class RecordTable:
         if not wanted:
             return []
         others = " AND EXISTS (SELECT 1 FROM tag WHERE tag=? AND at=one.at AND seq=one.seq)"
+        limit = -1 if most is None else most       # -1: no limit, to SQLite
         rows = self.file.rows(
             "SELECT id FROM tag AS one CROSS JOIN memory USING (seq) WHERE tag=?"
-            f"{others * (len(wanted) - 1)} ORDER BY at DESC, id DESC LIMIT ?",
-            *wanted, -1 if most is None else most)
+            f"{others * (len(wanted) - 1)} ORDER BY at DESC, id DESC LIMIT ?", *wanted, limit)
         return [memory_id for memory_id, in rows]
 
     def _rarest_first(self, tags: list[str]) -> list[str]:
-        """Put the rarest tag in front, without counting all memories that have a common one."""
-        for limit in (250, 1_000, 4_000, 16_000) if len(tags) > 1 else ():
-            counts = {tag: self.file.row("SELECT count(*) FROM (SELECT 1 FROM tag WHERE tag=? "
-                                         "LIMIT ?)", tag, limit)[0] for tag in tags}
+        """Order tags by how many memories have them.
+
+        Counting a common tag to its end would cost more than the search: all are counted up to
+        a limit, which rises until one is below it.
+        """
+        if len(tags) < 2:
+            return tags
+        for limit in (250, 1_000, 4_000, 16_000):
+            counts = {tag: self._count_tagged(tag, limit) for tag in tags}
             tags = sorted(tags, key=counts.__getitem__)
             if counts[tags[0]] < limit:
                 break
         return tags
+
+    def _count_tagged(self, tag: str, limit: int) -> int:
+        """Return how many memories have a tag; *limit* where there are more."""
+        count, = self.file.row("SELECT count(*) FROM (SELECT 1 FROM tag WHERE tag=? LIMIT ?)",
+                               tag, limit)
+        return count
 
     # -- changing -----------------------------------------------------------
 
@@ -118,24 +129,38 @@ class RecordTable:
         fields = [memory.access_count, storable(memory.created_at),
                   memory.source and storable(memory.source), self._form(entry.decode())]
         if old is None:
-            doc = self._tables.add()
-            seq = self.file.db().execute(
-                "INSERT INTO memory (accesses, made, source, entry, doc, id) "
-                "VALUES (?, ?, ?, ?, ?, ?)", (*fields, doc, memory.id)).lastrowid
-            self._vectors.expect(seq, is_new=True)
+            seq, doc = self._insert(memory.id, fields)
         else:
-            seq, old_doc, old_entry = old
-            doc = self._new_document(old_doc, entry_of(old_entry)["content"], memory.content)
-            self.file.row("UPDATE memory SET accesses=?, made=?, source=?, entry=?, doc=? "
-                          "WHERE id=?", *fields, doc, memory.id)
-            if doc != old_doc:
-                self._vectors.expect(seq, is_new=False)
-            self.file.row("DELETE FROM tag WHERE seq=?", seq)
+            seq, doc = self._update(memory, fields, old)
         self.hot.note(doc, memory.access_count)
         if memory.tags:
             at = _seconds(memory.created_at)
             self.file.db().executemany("INSERT OR IGNORE INTO tag VALUES (?, ?, ?)", (
                 (storable(tag), at, seq) for tag in core.tag_forms(memory.tags)))
+
+    def _insert(self, memory_id: str, fields: Sequence[object]) -> tuple[int, int]:
+        """Add a row, whose text and vector wait to be indexed; return (seq, doc)."""
+        doc = self._tables.add()
+        seq = self.file.db().execute(
+            "INSERT INTO memory (accesses, made, source, entry, doc, id) "
+            "VALUES (?, ?, ?, ?, ?, ?)", (*fields, doc, memory_id)).lastrowid
+        self._vectors.expect(seq, is_new=True)
+        return seq, doc
+
+    def _update(self, memory: Memory, fields: Sequence[object],
+                old: tuple[int, int, str | bytes]) -> tuple[int, int]:
+        """Replace the row *old* (seq, doc, entry), without its tags; return (seq, doc).
+
+        Another text gets a new document, which waits to be indexed, and a new vector.
+        """
+        seq, old_doc, old_entry = old
+        doc = self._new_document(old_doc, entry_of(old_entry)["content"], memory.content)
+        self.file.row("UPDATE memory SET accesses=?, made=?, source=?, entry=?, doc=? "
+                      "WHERE id=?", *fields, doc, memory.id)
+        if doc != old_doc:
+            self._vectors.expect(seq, is_new=False)
+        self.file.row("DELETE FROM tag WHERE seq=?", seq)
+        return seq, doc
 
     def _new_document(self, doc: int, before: str, after: str) -> int:
         """Return the number under which a text is indexed: its own, where it stays the same."""

@@ -171,14 +171,19 @@ class SearchTables:
         self.postings.forget()
 
     def read(self, *, to_write: bool = False) -> None:
-        """Take over what others have committed; one small query when there is nothing."""
+        """Take over what others have committed; one small query when there is nothing.
+
+        Before a write (*to_write*) what was indexed in memory alone is dropped.
+        """
         stored = Counts(*self.sql(f"SELECT {_COLUMNS} FROM counts").fetchone())
         before = self.counts
-        if stored.changes == before.changes and self._is_ahead and not to_write:
+        is_unchanged = stored.changes == before.changes
+        if is_unchanged and self._is_ahead and not to_write:
             return
-        if self._is_ahead or (stored.flushed, stored.retired) != (before.flushed, before.retired):
+        is_tail_outdated = (stored.flushed, stored.retired) != (before.flushed, before.retired)
+        if self._is_ahead or is_tail_outdated:
             self._forget_tail()
-        if stored.changes != before.changes:
+        if not is_unchanged:
             self.postings.forget_lists()
         self.counts = stored
         if self._read_until < stored.indexed:
@@ -188,6 +193,7 @@ class SearchTables:
             self._read_until = stored.indexed
 
     def _hold(self, doc: int, terms: list[str]) -> None:
+        """Keep a document of `fresh` in memory."""
         self.tail.add(doc, terms)
         self.postings.set_length(doc, _length(terms))
 
@@ -236,6 +242,7 @@ class SearchTables:
                 self.flush()
 
     def _index(self, doc: int, text: str, *, in_memory: bool) -> None:
+        """Add a document to the tail, and to the table `fresh` unless *in_memory*."""
         terms = self._terms_of(text)
         length = _length(terms)
         self.counts.total += length
@@ -250,7 +257,7 @@ class SearchTables:
     def _terms_of(self, text: str) -> list[str]:
         """Return the terms of a text and its labels."""
         terms = [*self._tokenize(text), *core.text_labels(text)]
-        return storable("\n".join(terms)).split("\n") if terms else []
+        return [storable(term) for term in terms]
 
     def retire(self, doc: int, text: str) -> None:
         """Take a document out of every list; *text* is the one stored under it."""
@@ -269,6 +276,9 @@ class SearchTables:
         for term in dict.fromkeys(terms):
             self._take_off_list(doc, term)
         self._clear_length(doc)
+        self._remove_entities(doc, text)
+
+    def _remove_entities(self, doc: int, text: str) -> None:
         folds = json_of(name.casefold() for name, _ in extract_entities(text))
         self.sql("DELETE FROM entity WHERE doc=? AND fold IN (SELECT value FROM json_each(?))",
                  doc, folds)
@@ -313,6 +323,7 @@ class SearchTables:
         self._read_until = self.counts.indexed
 
     def _flush_words(self) -> None:
+        """Append the tail's documents to the lists; they are newer than all that stand there."""
         rows = []
         for term, docs in self.tail.docs().items():
             repeats = self.tail.repeats(term)
@@ -347,7 +358,7 @@ class SearchTables:
             for name, _ in extract_entities(text)))
 
     def clear(self) -> None:
-        """Empty every table, to be filled again."""
+        """Empty every table, to be filled again; other processes see it by `retired`."""
         for table in SEARCH_TABLES:
             self.sql(f"DELETE FROM {table}")
         before = self.counts
@@ -410,12 +421,12 @@ class TablePostings:
         wanted = list(dict.fromkeys(terms))
         if len(self._lists) > _MOST_LISTS:
             self._lists.clear()
-        unknown = [term for term in wanted if term not in self._lists]
-        if unknown:
-            self._lists.update(dict.fromkeys(unknown))
-            if len(unknown) > _MANY:               # most are misspellings that no document has
-                unknown = self._known(unknown)
-            self._lists.update(self._read(unknown))
+        unread = [term for term in wanted if term not in self._lists]
+        if unread:
+            self._lists.update(dict.fromkeys(unread))          # None: no document has it
+            if len(unread) > _MANY:                # most are misspellings that no document has
+                unread = self._known(unread)
+            self._lists.update(self._read(unread))
         found = {}
         for term in wanted:
             postings = self._lists[term]
@@ -512,8 +523,8 @@ class TableTerm:
     @functools.cached_property
     def repeats(self) -> dict[int, int]:
         repeats: dict[int, int] = {}
-        for data in self._column("repeats", [b for b, (_, most) in self.places.items()
-                                             if most > 1]):
+        blocks = [block for block, (_, most) in self.places.items() if most > 1]
+        for data in self._column("repeats", blocks):
             repeats.update(_unpack_pairs(data))
         repeats.update(self._fresh_repeats)
         return repeats
@@ -562,12 +573,13 @@ def _length(terms: Iterable[str]) -> int:
 
 
 def _pack_pairs(repeats: Mapping[int, int]) -> bytes:
+    """Return {document: count} as a BLOB: document, count, document, count …"""
     return array("I", [number for pair in repeats.items() for number in pair]).tobytes()
 
 
 def _unpack_pairs(data: bytes) -> dict[int, int]:
-    numbers = iter(array("I", data))
-    return dict(zip(numbers, numbers))
+    numbers = array("I", data)
+    return dict(zip(numbers[::2], numbers[1::2]))
 
 
 def _set_at(sizes: array[int], at: int, size: int) -> None:

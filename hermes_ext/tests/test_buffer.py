@@ -95,7 +95,7 @@ class TestBuffer(Case):
                 other.verify(draw.choice(ids))
             found = memory.recall(f"{word} number {draw.randrange(60)}", top_k=4)
             for hit in found:
-                self.assertEqual(hit.content, memory.store.under.get(hit.id).content)
+                self.assertEqual(hit.content, memory.store.archive.get(hit.id).content)
             for memory_id in ids:
                 self.assertEqual(memory.store.get(memory_id), other.get(memory_id))
         self.assertLessEqual(len(memory.store.entries), 5)
@@ -105,10 +105,10 @@ class TestBuffer(Case):
         low = memory.remember("lunch was delivered late", importance=2)
         high = memory.remember("the contract is CT2024-0876", importance=8)
         self.now += timedelta(minutes=119)
-        memory.store.sweep()
+        memory.store.drop_stale()
         self.assertIn(low.id, memory.store.entries)
         self.now += timedelta(minutes=2)
-        memory.store.sweep()
+        memory.store.drop_stale()
         self.assertEqual([*memory.store.entries], [high.id])
 
     def test_the_least_recently_used_makes_room(self) -> None:
