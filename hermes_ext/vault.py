@@ -32,10 +32,10 @@ A program that uses the library has to call `take_over` itself; without it, and 
 the very moment of a command, a write to the same note goes over the edit.
 
 How it knows. `.state_vault.json` (version 1) holds for each file a stamp (time of change in ns
-plus size) and two marks (hashes of frontmatter and text) of what was last seen equal to its
+plus size) and two hashes (of frontmatter and text) of what was last seen equal to its
 record, and `look`, a hash of all names and stamps. Equal look: nothing to do, for one stat a
 file (about 2 ms at 1,000 files, 20 ms at 10,000). Another stamp: the file is read, and where it
-says what the record says, it is the store's own write. Where it still says what the marks say,
+says what the record says, it is the store's own write. Where it still says what the hashes say,
 the record is newer, as after a kill between journal and mirror, and the file is written again.
 A file changed in the last hundredths of a second is looked at again next time.
 """
@@ -49,7 +49,7 @@ import stat
 import time
 import zlib
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -62,8 +62,9 @@ __all__ = ["Change", "OPERATIONS", "Synced", "sync", "take_over"]
 
 _OWN = ("id", "created_at", "access_count", "last_accessed", "redacted")
 _BLOCK = 512                                       # bytes; blocks of a disk are multiples of it
-_APART = ("vault", "init", "version", "doctor", "repair", "backup", "restore", "scrub",
-          "encrypt", "reindex")                    # commands that see the files as they are
+_WITHOUT_TAKING_OVER = (             # commands that see the files as they are
+    "vault", "init", "version", "doctor", "repair", "backup", "restore", "scrub", "encrypt",
+    "reindex")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ def take_over(memory: HermesLite, command: str = "") -> Synced | None:
 
     Never fails: where the disk is read-only or the store is busy, a notice says so.
     """
-    if command in _APART or not _has_mirror(memory):
+    if command in _WITHOUT_TAKING_OVER or not _has_mirror(memory):
         return None
     try:
         done = sync(memory)
@@ -119,156 +120,334 @@ class _Undo(Exception):
     """Ends the transaction of a dry run."""
 
 
+_STATE = ".state_vault.json"
+_LEFT_ALONE = ""                     # instead of the hashes of a file that says what cannot be
+
+
+class _Folder:
+    """The files in store/ as they are, and as each was last seen equal to its record.
+
+    `found` is {name: stamp} of the files on the disk, negative for a link. `stamps` and `hashes`
+    are those of a file when it was last seen; the hashes of a file left alone are _LEFT_ALONE.
+    """
+
+    def __init__(self, memory: HermesLite) -> None:
+        self.memory = memory
+        self.store = memory.store
+        self.path = memory.root / "store"
+        self.found = _scan(self.path)
+        self.stamps: dict[str, int] = {}
+        self.hashes: dict[str, str] = {}
+        self._saved: tuple = ()                    # the state that is on the disk
+
+    def is_as_before(self) -> bool:
+        """Compare the folder with the head of the state alone: the rest costs as much again.
+
+        Tells the mirror which files it must not write, as the state has it.
+        """
+        saved = self.store.files.read(_STATE) or b""
+        head, separator, _ = saved.partition(b', "stamps"')
+        if not separator:
+            return not self.found
+        try:
+            state = from_json(head + b"}")
+            self.store.mirror.spared = frozenset(state["spared"])
+            return state["look"] == _digest(self.found)
+        except (ValueError, LookupError, TypeError):           # damaged: look at every file
+            return False
+
+    def load(self) -> None:
+        """Read what was last seen; a part that is damaged counts as never seen."""
+        state = self.memory.state("vault")
+        stamps, hashes = state.get("stamps"), state.get("marks")
+        self.stamps = stamps if isinstance(stamps, dict) else {}
+        self.hashes = hashes if isinstance(hashes, dict) else {}
+        self._saved = state.get("look"), dict(self.stamps), dict(self.hashes)
+
+    def save(self) -> None:
+        """Keep what was seen; without it, on a read-only disk, files are compared again."""
+        look = _digest(self.found) if self.found == self.stamps else ""
+        if self._saved == (look, self.stamps, self.hashes):
+            return
+        state = to_json({"version": 1, "look": look, "spared": sorted(self.store.mirror.spared),
+                         "stamps": self.stamps, "marks": self.hashes})
+        with contextlib.suppress(StorageError):
+            write_atomic(self.memory.root / _STATE, seal(state, self.store.files.cipher),
+                         durable=False)
+
+    def read(self, name: str) -> bytes:
+        """Return the bytes of a file; ValueError where it is too long to be a memory."""
+        most = 8 * self.memory.config["storage"]["max_text_chars"] + 1_048_576
+        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+        with open(os.open(self.path / name, flags), "rb") as file:
+            data = file.read(most + 1)
+        if len(data) > most:
+            raise ValueError("longer than any memory may be")
+        return data
+
+    def is_link(self, name: str) -> bool:
+        """Tell whether a file is a link, or no file at all."""
+        return self.found[name] < 0
+
+    def see(self, name: str, memory: Memory) -> None:
+        """Note that file and record are equal; a stamp too young to be trusted is not kept."""
+        stamp = self.found[name]
+        # A stamp of whole seconds (with the size in it) comes from a disk that counts so.
+        counts_seconds = stamp % 1_000_000_000 < 100_000
+        too_young = 2_000_000_000 if counts_seconds else 20_000_000      # nanoseconds
+        self.stamps[name] = stamp if time.time_ns() - stamp > too_young else 0
+        self.hashes[name] = _hashes(memory)
+
+    def leave(self, name: str) -> None:
+        """Note that a file is left alone until it changes again."""
+        self.stamps[name] = self.found[name]
+        self.hashes[name] = _LEFT_ALONE
+
+    def forget(self, name: str) -> None:
+        """Drop what was noted of a file."""
+        self.stamps.pop(name, None)
+        self.hashes.pop(name, None)
+
+    def spare(self, deleted: list[str]) -> None:
+        """Tell the mirror which files it must not write: left alone, or deleted by hand."""
+        left = [name for name, hashes in self.hashes.items() if hashes == _LEFT_ALONE]
+        self.store.mirror.spared = frozenset(_id_of(name) for name in (*left, *deleted))
+
+
 class _Look:
     """One look at the folder: what is on disk, what was last seen, and what follows."""
 
     def __init__(self, memory: HermesLite) -> None:
-        self.memory, self.store = memory, memory.store
-        self.folder = memory.root / "store"
-        self.found = _scan(self.folder)
-        self.stamps: dict[str, int] = {}
-        self.marks: dict[str, str] = {}
-        self.changes: list[Change] = []
-        self._settled: list[str] = []              # files to look at again after the write
-        self._obsolete: list[str] = []             # files that go once the write is safe
-        self._asides: dict[str, str] = {}          # name in the root -> words to keep there
-        self._claimed: set[str] = set()            # files of ids that stand in renamed ones
+        self.memory = memory
+        self.store = memory.store
+        self.folder = _Folder(memory)
+        self.taker = _Taker(memory, self.folder)
+        self._renamed: set[str] = set()            # names whose id stands in a changed file
 
     def sync(self, *, yes: bool, put_back: bool, dry_run: bool, complete: bool) -> Synced:
         """Do what the first page says; the fast way out costs one stat a file."""
-        if not complete and self._is_as_before():
-            return Synced(len(self.found))
-        state = self.memory.state("vault")
-        self.stamps, self.marks = (value if isinstance(value, dict) else {} for value in (
-            state.get("stamps"), state.get("marks")))
-        before = state.get("look"), dict(self.stamps), dict(self.marks)
+        folder = self.folder
+        if not complete and folder.is_as_before():
+            return Synced(len(folder.found))
+        folder.load()
         self.store.refresh()
-        behind = frozenset(self.store.mirror.pending)
         changed = [name for name in self._unlike(complete) if not self._is_own_write(name)]
-        gone = self._gone(changed)
-        lagging = self._lagging(changed) if complete else []
-        if gone and not self.folder.is_dir():
+        deleted = self._deleted(changed)
+        to_write = self._behind(changed) if complete else []
+
+        if deleted and not folder.path.is_dir():
             if yes:
                 raise Refused("the folder store/ is gone as a whole and nothing is forgotten "
                               "for that; --put-back writes it again", "no_folder")
             put_back = True
-        again = [*lagging, *(name[:-3] for name in gone if put_back)]
-        if changed or again:
-            with contextlib.suppress(_Undo), self.memory.batch():
-                for name in changed:
-                    self._take(name, behind)
-                for memory_id in again:
-                    self._rewrite(memory_id)
-                self._spare([] if put_back else gone)
-                if dry_run:
-                    raise _Undo
-        self._spare([] if put_back else gone)
+        if put_back:
+            to_write += [_id_of(name) for name in deleted]
+            deleted = []
+        self._store_changes(changed, to_write, deleted, dry_run=dry_run)
+        folder.spare(deleted)
         if dry_run:
             self.store.refresh()
         else:
-            self._finish(gone if yes else [])
-        for name in gone if not put_back else ():
-            self._say(name, "deleted", name[:-3], "its memory is forgotten" if yes else "")
-        look = _digest(self.found) if self.found == self.stamps else ""
-        if not dry_run and before != (look, self.stamps, self.marks):
-            self._save(look)
-        return Synced(len(self.found), tuple(self.changes), dry_run)
+            self._finish(deleted if yes else [])
+        for name in deleted:
+            self.taker.report(name, "deleted", _id_of(name),
+                              "its memory is forgotten" if yes else "")
+        if not dry_run:
+            folder.save()
+        return Synced(len(folder.found), tuple(self.taker.changes), dry_run)
 
-    def _is_as_before(self) -> bool:
-        """Compare the folder with the head of the state alone: the rest costs as much again."""
-        saved = self.store.files.read(".state_vault.json") or b""
-        head, _, rest = saved.partition(b', "stamps"')
-        with contextlib.suppress(ValueError, LookupError, TypeError):
-            state = from_json(head + b"}") if rest else {}
-            self.store.mirror.spared = frozenset(state["spared"])
-            return state["look"] == _digest(self.found)
-        return not self.found and not rest
+    def _store_changes(self, changed: list[str], to_write: list[str], deleted: list[str], *,
+                       dry_run: bool) -> None:
+        """Take changed files over and write others again, in one transaction.
+
+        A dry run undoes it. At its end the mirror writes files, so it is told before which of
+        them it must not.
+        """
+        if not changed and not to_write:
+            return
+        pending = frozenset(self.store.mirror.pending)         # files that a kill left behind
+        with contextlib.suppress(_Undo), self.memory.batch():
+            for name in changed:
+                self.taker.take(name, pending)
+            for memory_id in to_write:
+                self.taker.write_again(memory_id)
+            self.folder.spare(deleted)
+            if dry_run:
+                raise _Undo
 
     def _unlike(self, complete: bool) -> list[str]:
-        """Return the files to look at: those with another stamp, or no record, or left alone."""
-        return [name for name in sorted(self.found)
-                if self.found[name] != self.stamps.get(name) or complete and (
-                    not self.marks.get(name) or self.store.get(name[:-3]) is None)]
+        """Return the files that have another stamp than when they were last seen.
+
+        With *complete* also those left alone, and those without a record.
+        """
+        folder = self.folder
+        unlike = []
+        for name, stamp in sorted(folder.found.items()):
+            is_changed = stamp != folder.stamps.get(name)
+            if not is_changed and complete:
+                is_left_alone = not folder.hashes.get(name)
+                is_changed = is_left_alone or self.store.get(_id_of(name)) is None
+            if is_changed:
+                unlike.append(name)
+        return unlike
 
     def _is_own_write(self, name: str) -> bool:
-        """Tell whether the file says what its record says; then it is seen and settled."""
-        memory = self.store.get(name[:-3])
-        if memory is None or self.found[name] < 0:
+        """Tell whether the file says what its record says, and note that it was seen then."""
+        memory = self.store.get(_id_of(name))
+        if memory is None or self.folder.is_link(name):
             return False
         with contextlib.suppress(ValueError, OSError):
-            text = self._read(name).decode("utf-8")
-            if text == to_markdown(memory) or (
-                    _marks(self._overlaid(memory, read_markdown(text))[0]) == _marks(memory)
-                    and not self.memory.redact(text)[1]):
-                self._see(name, memory)
+            text = self.folder.read(name).decode("utf-8")
+            if text == to_markdown(memory) or self._says_the_same(text, memory):
+                self.folder.see(name, memory)
                 return True
         return False
 
-    def _gone(self, changed: list[str]) -> list[str]:
-        """Return the files that a person deleted; those of removed memories are struck off."""
-        gone = sorted(self.stamps.keys() - self.found.keys())
-        self._claimed = {f"{self._claim(name)}.md" for name in changed} if gone else set()
-        for name in gone:
-            if self.store.get(name[:-3]) is None:
-                self.stamps.pop(name)
-                self.marks.pop(name, None)
-        return [name for name in gone if name in self.stamps and name not in self._claimed]
+    def _says_the_same(self, text: str, memory: Memory) -> bool:
+        """Tell whether a file, in another form, has the fields and text of its record.
 
-    def _claim(self, name: str) -> str:
+        It may hide a secret, as in a comment, which no record shows.
+        """
+        edited, _ = self.taker.overlaid(memory, read_markdown(text))
+        _, secrets = self.memory.redact(text)
+        return _hashes(edited) == _hashes(memory) and not secrets
+
+    def _deleted(self, changed: list[str]) -> list[str]:
+        """Return the files that a person deleted; what was noted of removed memories goes.
+
+        A file whose id stands in a changed one was renamed.
+        """
+        missing = sorted(self.folder.stamps.keys() - self.folder.found.keys())
+        if missing:
+            self._renamed = {f"{self._id_inside(name)}.md" for name in changed}
+        deleted = []
+        for name in missing:
+            if self.store.get(_id_of(name)) is None:
+                self.folder.forget(name)
+            elif name not in self._renamed:
+                deleted.append(name)
+        return deleted
+
+    def _id_inside(self, name: str) -> str:
+        """Return the id in a file's frontmatter, "" where it cannot be read."""
         with contextlib.suppress(ValueError, OSError):
-            return str(read_markdown(self._read(name).decode("utf-8")).get("id"))
+            return str(read_markdown(self.folder.read(name).decode("utf-8")).get("id"))
         return ""
 
-    def _lagging(self, changed: list[str]) -> list[str]:
+    def _behind(self, changed: list[str]) -> list[str]:
         """Return the ids whose file was never written, or is older than the record."""
-        ids, changing = [], {*changed, *self._claimed}
+        folder = self.folder
+        changing = {*changed, *self._renamed}
+        ids = []
         for memory in self.store:
             name = f"{memory.id}.md"
-            if name in changing or name in self.stamps and name not in self.found:
+            is_there = name in folder.found
+            is_deleted = not is_there and name in folder.stamps
+            if name in changing or is_deleted:
                 continue
-            if name not in self.found or self.marks.get(name) not in ("", None, _marks(memory)):
+            seen = folder.hashes.get(name)
+            is_older = bool(seen) and seen != _hashes(memory)
+            if is_older or not is_there:
                 ids.append(memory.id)
         return ids
 
-    def _rewrite(self, memory_id: str, why: str = "") -> None:
+    def _finish(self, forgotten: list[str]) -> None:
+        """Remove files that have another name now, forget what may go, note what was seen."""
+        folder, taker = self.folder, self.taker
+        for where, text in taker.set_aside.items():
+            self.store.files.write(where, text.encode("utf-8", "replace"))
+        moved = (*taker.obsolete, *forgotten, *self._renamed, *taker.written)
+        now = _scan(folder.path) if moved else {}
+        for name in taker.obsolete:
+            if now.get(name) == folder.found[name]:            # nobody wrote to it since
+                with contextlib.suppress(OSError):
+                    os.unlink(folder.path / name)
+            folder.found.pop(name)
+        for name in forgotten:
+            self.memory.forget(_id_of(name), why="deleted by hand")
+        for name in moved:
+            memory = self.store.get(_id_of(name))
+            stamp = now.get(name, -1)
+            is_plain_file = stamp >= 0
+            if memory and is_plain_file and name not in taker.obsolete:
+                folder.found[name] = stamp
+                folder.see(name, memory)
+            else:
+                folder.forget(name)
+
+
+class _Taker:
+    """Takes changed files over, one at a time, inside a transaction.
+
+    What is to be done once that is safe: `obsolete` files go, `set_aside` is {name in the root:
+    words to keep there}, and `written` are the files that the mirror writes.
+    """
+
+    def __init__(self, memory: HermesLite, folder: _Folder) -> None:
+        self.memory = memory
+        self.store = memory.store
+        self.folder = folder
+        self.changes: list[Change] = []
+        self.obsolete: list[str] = []
+        self.set_aside: dict[str, str] = {}
+        self.written: list[str] = []
+
+    def report(self, name: str, what: str, memory_id: str | None, detail: str = "") -> None:
+        """Add a Change to the result, redacted."""
+        shown = _id_of(name).encode("utf-8", "replace").decode()
+        shown, _ = self.memory.redact(shown)       # without .md: X.md is a file to it
+        detail, _ = self.memory.redact(detail)
+        self.changes.append(Change(f"{shown}.md", what, memory_id, detail))
+
+    def write_again(self, memory_id: str, why: str = "") -> None:
         """Have the mirror write a file again."""
         self.store.put(self.store.get(memory_id))
-        self._say(f"{memory_id}.md", "written", memory_id, why)
-        self._settled.append(f"{memory_id}.md")
+        self.report(f"{memory_id}.md", "written", memory_id, why)
+        self.written.append(f"{memory_id}.md")
 
-    # -- one file -----------------------------------------------------------
+    def take(self, name: str, pending: frozenset[str]) -> None:
+        """Take one changed file over; whatever is wrong with it leaves it alone.
 
-    def _take(self, name: str, behind: frozenset[str]) -> None:
-        """Take one changed file over; whatever is wrong with it leaves it alone."""
-        memory = self.store.get(name[:-3])
+        *pending* are the ids whose file the mirror had still to write.
+        """
         try:
-            if self.found[name] < 0:
-                raise ValueError("a link, or no file at all; it is not followed")
-            data = self._read(name)
-            if memory and self._is_torn(name, data, memory):
-                self._rewrite(memory.id, "it was cut short, as by a power cut, and is written "
-                              "again from its record")
-                return
-            entry = read_markdown(data.decode("utf-8"))
-            if not entry["content"].strip():
-                self._leave(name, "there is no text left in it; write one, or forget the memory"
-                            if memory else "")     # or a note that is only just begun
-            elif memory:
-                self._take_edit(name, memory, entry, is_behind=memory.id in behind)
-            else:
-                self._take_new(name, entry)
+            self._take(name, pending)
         except UnicodeDecodeError:
             self._leave(name, "not UTF-8 text; save it as UTF-8")
         except FileNotFoundError:
-            self.found.pop(name)                   # another process took it over meanwhile
+            self.folder.found.pop(name)            # another process took it over meanwhile
         except HermesError as problem:
             if not isinstance(problem, ValueError):
                 raise                              # the disk or the lock, not the file
             self._leave(name, str(problem))
-        except OSError as problem:                 # not seen, so that the next look tries again
-            self._say(name, "left", None, problem.strerror or str(problem))
+        except OSError as problem:                 # not noted, so that the next look tries again
+            self.report(name, "left", None, problem.strerror or str(problem))
         except ValueError as problem:
             self._leave(name, str(problem))
+
+    def _take(self, name: str, pending: frozenset[str]) -> None:
+        if self.folder.is_link(name):
+            raise ValueError("a link, or no file at all; it is not followed")
+        memory = self.store.get(_id_of(name))
+        data = self.folder.read(name)
+        if memory and self._is_torn(name, data, memory):
+            self.write_again(memory.id, "it was cut short, as by a power cut, and is written "
+                             "again from its record")
+            return
+        entry = read_markdown(data.decode("utf-8"))
+        if not entry["content"].strip():
+            why = "there is no text left in it; write one, or forget the memory"
+            self._leave(name, why if memory else "")           # or a note that is just begun
+        elif memory:
+            self._take_edit(name, memory, entry, is_pending=memory.id in pending)
+        else:
+            self._take_new(name, entry)
+
+    def _leave(self, name: str, why: str) -> None:
+        """Leave a file alone, and report *why* unless it is ""."""
+        self.folder.leave(name)
+        if why:
+            self.report(name, "left", None, why)
 
     def _is_torn(self, name: str, data: bytes, memory: Memory) -> bool:
         """Tell whether the file is the beginning of its record and no editor left it so."""
@@ -276,52 +455,46 @@ class _Look:
         record = _uncounted(to_markdown(memory).encode("utf-8", "replace"))
         if not data or not record.startswith(_uncounted(beginning)):
             return False
-        if beginning != data or len(data) % _BLOCK == 0 or b"\n---" not in beginning:
+        ends_in_nul = beginning != data
+        ends_at_block = len(data) % _BLOCK == 0
+        ends_in_frontmatter = b"\n---" not in beginning
+        if ends_in_nul or ends_at_block or ends_in_frontmatter:
             return True
-        was_whole = self.marks.get(name) == _marks(memory)
+        was_whole = self.folder.hashes.get(name) == _hashes(memory)
         return not was_whole and not data.endswith(b"\n")
 
-    def _read(self, name: str) -> bytes:
-        most = 8 * self.memory.config["storage"]["max_text_chars"] + 1_048_576
-        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-        with open(os.open(self.folder / name, flags), "rb") as file:
-            data = file.read(most + 1)
-        if len(data) > most:
-            raise ValueError("longer than any memory may be")
-        return data
-
-    def _leave(self, name: str, why: str = "") -> None:
-        self.stamps[name], self.marks[name] = self.found[name], ""
-        if why:
-            self._say(name, "left", None, why)
-
-    def _say(self, name: str, what: str, memory_id: str | None, detail: str = "") -> None:
-        clean = self.memory.redact                 # the name without .md: X.md is a file to it
-        shown = name[:-3].encode("utf-8", "replace").decode()
-        self.changes.append(Change(f"{clean(shown)[0]}.md", what, memory_id, clean(detail)[0]))
+    # -- a file of a known memory -------------------------------------------
 
     def _take_edit(self, name: str, old: Memory, entry: Mapping[str, object], *,
-                   is_behind: bool = False, title: str = "") -> None:
-        """Merge three ways: the file, its record, and the marks of when both were equal."""
-        seen, odd = self._overlaid(old, entry)
-        base = self.marks.get(f"{old.id}.md", "").split()
-        file, record = _marks(seen).split(), _marks(old).split()
-        lags = not base and _marks(replace(seen, importance=old.importance,
-                                           execution_verified=old.execution_verified))
-        if not title and (file in (base, record) or lags == _marks(old)):
-            self._rewrite(old.id)                  # the record is newer, or the file had a
-            return                                 # secret where no field is
-        head, text = (new != before for new, before in zip(file, base or record))
-        kept = replace(seen if head else old, content=(seen if text else old).content)
-        if is_behind and not base:                 # nobody knows which of them is newer
+                   is_pending: bool = False, title: str = "") -> None:
+        """Merge three ways: the file, its record, and the hashes of when both were equal.
+
+        A renamed file gives its new name as *title*.
+        """
+        edited, problems = self.overlaid(old, entry)
+        seen = self.folder.hashes.get(f"{old.id}.md", "").split()
+        file_head, file_text = _hashes(edited).split()
+        record_head, record_text = _hashes(old).split()
+        is_unchanged = [file_head, file_text] in (seen, [record_head, record_text])
+        if not title and (is_unchanged or not seen and _differs_by_merge(edited, old)):
+            self.write_again(old.id)               # the record is newer, or a secret stands
+            return                                 # outside of every field
+        base_head, base_text = seen or (record_head, record_text)
+        is_head_edited = file_head != base_head
+        is_text_edited = file_text != base_text
+
+        kept = edited if is_head_edited else old
+        kept = replace(kept, content=edited.content if is_text_edited else old.content)
+        if is_pending and not seen:                # nobody knows which of them is newer
             kept = replace(kept, importance=max(kept.importance, old.importance),
-                           execution_verified=seen.execution_verified or old.execution_verified)
+                           execution_verified=edited.execution_verified or old.execution_verified)
         if title:
             kept = replace(kept, extra={**kept.extra, "title": title})
         self.memory.admit(kept, replacing=True)
-        self._say(name, "renamed" if title else "edited", old.id, odd)
-        self._settled.append(f"{old.id}.md")
-        if base and text and base[1] != record[1]:
+        self.report(name, "renamed" if title else "edited", old.id, problems)
+        self.written.append(f"{old.id}.md")
+        is_record_edited = bool(seen) and base_text != record_text
+        if is_text_edited and is_record_edited:
             self._keep_both(name, old)
 
     def _keep_both(self, name: str, old: Memory) -> None:
@@ -329,52 +502,53 @@ class _Look:
         if self.store.get(old.id).content == old.content:
             return
         copy = new_id(self.store.clock(), self.store.is_taken)
-        self.memory.admit(replace(old, id=copy, meta={**old.meta, "vault": {
-            "conflict_with": old.id}}), replacing=True)
-        self._settled.append(f"{copy}.md")
-        self._say(name, "both", copy, f"the text it had in the store is kept as {copy}")
+        meta = {**old.meta, "vault": {"conflict_with": old.id}}
+        self.memory.admit(replace(old, id=copy, meta=meta), replacing=True)
+        self.written.append(f"{copy}.md")
+        self.report(name, "both", copy, f"the text it had in the store is kept as {copy}")
 
-    def _overlaid(self, old: Memory, entry: Mapping[str, object]) -> tuple[Memory, str]:
+    def overlaid(self, old: Memory, entry: Mapping[str, object]) -> tuple[Memory, str]:
         """Return the record with what the file says, and a sentence on what it may not say."""
         config = self.memory.config
         row = old.entry()
-        odd = []
+        problems = []
         new = {name: value for name, value in entry.items() if name not in _OWN}
         for name, known in (("category", config["category_mapping"]), ("room", config.rooms)):
             if new.get(name, row[name]) not in (*known, row[name]):
-                odd.append(f"there is no {name} of that name")
+                problems.append(f"there is no {name} of that name")
                 del new[name]
         if new.get("expires_at") and parse_time(new["expires_at"]) is None:
-            odd.append("expires_at is not a time")
+            problems.append("expires_at is not a time")
             new["expires_at"] = row.get("expires_at")
-        if new.get("room", old.room) == old.room and new.get("category", old.category) != (
-                old.category):
+        has_old_room = new.get("room", old.room) == old.room
+        has_new_category = new.get("category", old.category) != old.category
+        if has_old_room and has_new_category:
             new["room"] = config.room_of(new["category"])
-        if len(entry) > 1:                         # frontmatter: a removed key is meant
+        has_frontmatter = len(entry) > 1
+        if has_frontmatter:                        # a key that was removed is meant
             for name in ("tags", "expires_at", *old.extra):
                 row.pop(name, None)
         row.update(new, content=str(entry["content"]).strip())
-        return Memory.from_entry(row), "; ".join(odd)
+        return Memory.from_entry(row), "; ".join(problems)
+
+    # -- a file that no memory has ------------------------------------------
 
     def _take_new(self, name: str, entry: Mapping[str, object]) -> None:
-        """Take a file over that no memory has: renamed, copied, added, or come back."""
-        stem, wanted = name[:-3], str(entry.get("id", ""))
-        wanted = wanted if is_safe_id(wanted) else ""
-        own = self.store.get(wanted)
-        if own and f"{wanted}.md" not in self.found:
-            self._take_edit(name, own, entry, title=stem)
-            self._obsolete.append(name)
+        """Take over a file that was renamed, copied, added, or has come back."""
+        stem = _id_of(name)
+        id_inside = str(entry.get("id", ""))
+        if not is_safe_id(id_inside):
+            id_inside = ""
+        known = self.store.get(id_inside)
+        if known and f"{id_inside}.md" not in self.folder.found:           # renamed
+            self._take_edit(name, known, entry, title=stem)
+            self.obsolete.append(name)
             return
-        if not wanted and self.store.is_taken(stem):
-            wanted = stem
-        row = {**entry, "id": wanted or "new"}
-        if parse_time(row.get("created_at")) is None:
-            row.pop("created_at", None)
-        if wanted != stem:
-            row.setdefault("title", stem)
-        record = Memory.from_entry(row)
-        record = replace(record, id="" if own else wanted, room=str(row.get("room", "")),
-                         access_count=max(record.access_count, 0))
+        if not id_inside and self.store.is_taken(stem):        # it was forgotten perhaps
+            id_inside = stem
+        record = _new_record(entry, id_inside, stem)
+        if known:                                  # a copy: it gets an id of its own
+            record = replace(record, id="")
         try:
             done = self.memory.admit(record)
         except Refused as problem:
@@ -382,66 +556,44 @@ class _Look:
                 raise
             self._send_off(name, record)
             return
-        self._say(name, "added" if done.created else "merged", done.id)
-        self._settled.append(f"{done.id}.md")
+        self.report(name, "added" if done.created else "merged", done.id)
+        self.written.append(f"{done.id}.md")
         if name != f"{done.id}.md":
-            self._obsolete.append(name)
+            self.obsolete.append(name)
 
     def _send_off(self, name: str, record: Memory) -> None:
         """Part with the file of a forgotten memory; other words than the forgotten are kept."""
         text, _ = self.memory.redact(record.content.strip())
-        where = "its text was forgotten; remember it by hand to bring it back"
+        why = "its text was forgotten; remember it by hand to bring it back"
         if self.store.forgotten(text) is None:
             where = f"backups/set_aside_{zlib.crc32(text.encode('utf-8', 'replace')):08x}.md"
-            self._asides[where] = text
-            where = f"its memory was forgotten; what it says now is in {where}"
-        self._say(name, "forgotten", record.id or None, where)
-        self._obsolete.append(name)
+            self.set_aside[where] = text
+            why = f"its memory was forgotten; what it says now is in {where}"
+        self.report(name, "forgotten", record.id or None, why)
+        self.obsolete.append(name)
 
-    # -- afterwards ---------------------------------------------------------
 
-    def _finish(self, forgotten: list[str]) -> None:
-        """Remove files that have another name now, forget what may go, note what was seen."""
-        for where, text in self._asides.items():
-            self.store.files.write(where, text.encode("utf-8", "replace"))
-        moved = (*self._obsolete, *forgotten, *self._claimed, *self._settled)
-        now = _scan(self.folder) if moved else {}
-        for name in self._obsolete:
-            if now.get(name) == self.found[name]:  # nobody wrote to it since it was read
-                with contextlib.suppress(OSError):
-                    os.unlink(self.folder / name)
-            self.found.pop(name)
-        for name in forgotten:
-            self.memory.forget(name[:-3], why="deleted by hand")
-        for name in moved:
-            memory, stamp = self.store.get(name[:-3]), now.get(name, -1)
-            if memory and stamp >= 0 and name not in self._obsolete:
-                self.found[name] = stamp
-                self._see(name, memory)
-            else:
-                self.stamps.pop(name, None)
-                self.marks.pop(name, None)
+def _id_of(name: str) -> str:
+    """Return a file's name without .md, which is the id of its memory."""
+    return name.removesuffix(".md")
 
-    def _see(self, name: str, memory: Memory) -> None:
-        """Note that file and record are equal; a stamp too young to be trusted is not kept."""
-        stamp = self.found[name]
-        # A stamp of whole seconds (with the size in it) comes from a disk that counts so.
-        window = 2_000_000_000 if stamp % 1_000_000_000 < 100_000 else 20_000_000
-        self.stamps[name] = stamp if time.time_ns() - stamp > window else 0
-        self.marks[name] = _marks(memory)
 
-    def _spare(self, gone: list[str]) -> None:
-        """Tell the store which files it must not write: left alone, or deleted by hand."""
-        left = [name for name, mark in self.marks.items() if not mark]
-        self.store.mirror.spared = frozenset(name[:-3] for name in (*left, *gone))
+def _differs_by_merge(edited: Memory, old: Memory) -> bool:
+    """Tell whether a file differs only by what a merge raises later than it writes the file."""
+    return _hashes(replace(edited, importance=old.importance,
+                           execution_verified=old.execution_verified)) == _hashes(old)
 
-    def _save(self, look: str) -> None:
-        """Keep the state; without it, on a read-only disk, files are compared again."""
-        state = to_json({"version": 1, "look": look, "spared": sorted(self.store.mirror.spared),
-                         "stamps": self.stamps, "marks": self.marks})
-        with contextlib.suppress(StorageError):
-            write_atomic(self.memory.root / ".state_vault.json",
-                         seal(state, self.store.files.cipher), durable=False)
+
+def _new_record(entry: Mapping[str, object], memory_id: str, stem: str) -> Memory:
+    """Return the record of a new file; where its name is not the id, that becomes the title."""
+    row = {**entry, "id": memory_id or "new"}      # a record cannot be read without an id
+    if parse_time(row.get("created_at")) is None:
+        row.pop("created_at", None)
+    if memory_id != stem:
+        row.setdefault("title", stem)
+    record = Memory.from_entry(row)
+    return replace(record, id=memory_id, room=str(row.get("room", "")),
+                   access_count=max(record.access_count, 0))
 
 
 def _uncounted(data: bytes) -> bytes:
@@ -450,21 +602,22 @@ def _uncounted(data: bytes) -> bytes:
 
 
 def _scan(folder: Path) -> dict[str, int]:
-    """Return a stamp for each .md file of the folder, negative where it is no plain file."""
-    found: dict[str, int] = {}
-    look = os.stat
-    handle = None
-    place = f"{folder}{os.sep}"
+    """Return {name: stamp} of the .md files of the folder, negative where it is no plain file."""
     try:
         names = os.listdir(folder)
-        if look in os.supports_dir_fd:             # a third faster than with whole paths
-            handle, place = os.open(folder, os.O_RDONLY), ""
     except OSError:
-        return found
+        return {}
+    handle = None
+    prefix = f"{folder}{os.sep}"
+    if os.stat in os.supports_dir_fd:              # a third faster than with whole paths
+        with contextlib.suppress(OSError):
+            handle = os.open(folder, os.O_RDONLY)
+            prefix = ""
+    found: dict[str, int] = {}
     for name in names:
         if name[-3:] == ".md" and name[0] != ".":
             try:
-                status = look(place + name, dir_fd=handle, follow_symlinks=False)
+                status = os.stat(prefix + name, dir_fd=handle, follow_symlinks=False)
             except OSError:                        # it was deleted meanwhile
                 continue
             stamp = status.st_mtime_ns + status.st_size
@@ -475,12 +628,13 @@ def _scan(folder: Path) -> dict[str, int]:
 
 
 def _digest(found: Mapping[str, int]) -> str:
+    """Return a hash of all names and stamps, in the order of the folder."""
     names = "\n".join(found).encode("utf-8", "surrogatepass")
     stamps = array("q", found.values()).tobytes()
     return hashlib.blake2b(names + b"\0" + stamps, digest_size=16).hexdigest()
 
 
-def _marks(memory: Memory) -> str:
+def _hashes(memory: Memory) -> str:
     """Return two hashes: of what a person may set in the frontmatter, and of the text."""
     row = memory.entry()
     text = str(row.pop("content")).strip()
@@ -491,39 +645,44 @@ def _marks(memory: Memory) -> str:
 
 # -- command line -------------------------------------------------------------
 
+def _first_five(words: Sequence[str]) -> str:
+    """Return "a, b, c, d, e and 3 more"."""
+    more = f" and {len(words) - 5} more" if len(words) > 5 else ""
+    return ", ".join(words[:5]) + more
+
+
 def _sentences(done: Synced) -> Iterator[str]:
     """Say what a person should know of an automatic look: not each file, but each surprise."""
-    taken = [c for c in done.changes if c.what in ("edited", "added", "renamed", "merged")]
+    taken = [f"{change.what} {change.file}" for change in done.changes
+             if change.what in ("edited", "added", "renamed", "merged")]
     if taken:
-        yield "taken over from store/: " + ", ".join(
-            f"{change.what} {change.file}" for change in taken[:5]) + (
-            f" and {len(taken) - 5} more" if len(taken) > 5 else "")
+        yield f"taken over from store/: {_first_five(taken)}"
     for change in done.changes:
         if change.detail and change.what != "deleted":
             yield f"store/{change.file}: {change.detail}"
-    asked = [change.id for change in done.changes if change.what == "deleted"]
-    if asked:
-        yield (f"deleted by hand from store/: {', '.join(asked[:5])}"
-               + (f" and {len(asked) - 5} more" if len(asked) > 5 else "")
-               + "; `vault sync --yes` forgets what they held, `vault sync --put-back` writes "
-               "the files again")
+    deleted = [change.id for change in done.changes if change.what == "deleted"]
+    if deleted:
+        yield (f"deleted by hand from store/: {_first_five(deleted)}; `vault sync --yes` forgets "
+               "what they held, `vault sync --put-back` writes the files again")
 
 
 def _show_synced(result: Synced) -> Iterator[str]:
     for change in result.changes:
-        detail = change.detail or ("--yes forgets its memory, --put-back writes it again"
-                                   if change.what == "deleted" else "")
-        yield f"{change.what}  {display_text(change.file)}" + (f"  {detail}" if detail else "")
+        detail = change.detail
+        if change.what == "deleted" and not detail:
+            detail = "--yes forgets its memory, --put-back writes it again"
+        line = f"{change.what}  {display_text(change.file)}"
+        yield f"{line}  {detail}" if detail else line
     verb = "to do" if result.dry_run else "done"
     yield f"{result.files} files, {len(result.changes)} {verb}"
 
 
 def _vault(memory: HermesLite, *, action: str, yes: bool, put_back: bool,
            dry_run: bool) -> Synced:
-    if action not in ("status", "sync") or action == "status" and (yes or put_back):
+    is_status = action == "status"
+    if action not in ("status", "sync") or is_status and (yes or put_back):
         raise UsageError("give `vault status`, or `vault sync` with --yes or --put-back")
-    return sync(memory, yes=yes, put_back=put_back, complete=True,
-                dry_run=dry_run or action == "status")
+    return sync(memory, yes=yes, put_back=put_back, complete=True, dry_run=dry_run or is_status)
 
 
 OPERATIONS = (

@@ -551,9 +551,9 @@ class TestCost(VaultCase):
         time.sleep(0.05)
         vault.take_over(self.memory)
         vault.take_over(self.memory)
-        opened, before = [], vault._Look._read
-        vault._Look._read = lambda look, name: opened.append(name) or before(look, name)
-        self.addCleanup(setattr, vault._Look, "_read", before)
+        opened, before = [], vault._Folder.read
+        vault._Folder.read = lambda look, name: opened.append(name) or before(look, name)
+        self.addCleanup(setattr, vault._Folder, "read", before)
         fresh = self.open()
         vault.take_over(fresh)
         self.assertEqual(opened, [])
