@@ -10592,10 +10592,20 @@ class Search:
 
     def recall(self, query: object, *, room: object, tags: tuple[str, ...], agent: str | None,
                top_k: object, now: str | datetime | None) -> Hits:
-        """Return the best hits of a query; see `HermesLite.recall`."""
+        """Return the best hits of a query, and count the access; see `HermesLite.recall`."""
+        hits = self.find(query, room=room, tags=tags, agent=agent, top_k=top_k, now=now)
+        return self.answer(query if isinstance(query, str) else "", hits)
+
+    def find(self, query: object, *, room: object = None, tags: tuple[str, ...] = (),
+             agent: str | None = None, top_k: object = None,
+             now: str | datetime | None = None) -> Hits:
+        """Return what `recall` does, as it is stored: not redacted, told to nobody, not counted.
+
+        What shows any of it hands it to `answer` first.
+        """
         room = self._redactor.check_room(room)
         if tags and (query is None or isinstance(query, str) and not query.strip()):
-            return self._recall_tagged(tags, room, agent, self._check_top_k(top_k))
+            return self._find_tagged(tags, room, agent, self._check_top_k(top_k))
         query, k = self._check_query(query), self._check_top_k(top_k)
         span = self._calendar.days_named(query, now)
         most = max(2 * k, _RERANK_DEPTH)
@@ -10603,7 +10613,7 @@ class Search:
         vectorizer, vector = self._embeddings.embed_query(query, degraded)
         with self._session.reading() as store:
             degraded += self._embeddings.note_missing()
-            accept = self._filter(store, room, tags, agent)
+            accept = self.filter(store, room, tags, agent)
             ranking = self._ranking(query, vectorizer, max(_RETRIEVER_DEPTH, k), accept)
             retrieved = self._retrieve(ranking, vector, k, span, degraded)
             hits = ranking.rank(retrieved, most)
@@ -10614,7 +10624,7 @@ class Search:
                 hits = ranking.rank({**retrieved, "containing": parts}, most) if parts else hits
         hits = self._rerank(query, hits, degraded)
         hits = self._rerank_by_extensions(query, hits, degraded)
-        return self._answer(query, hits[:k], degraded)
+        return Hits(hits[:k], degraded)
 
     def nearest(self, query: object, top_k: object) -> Hits:
         """Return the nearest memories by cosine alone; see `HermesLite.vsearch`."""
@@ -10623,7 +10633,7 @@ class Search:
         vectorizer, vector = self._embeddings.embed_query(query, degraded)
         with self._session.reading() as store:
             degraded += self._embeddings.note_missing()
-            accept = self._filter(store, None, (), None)
+            accept = self.filter(store, None, (), None)
             ranking = self._ranking(query, vectorizer, k, accept)
             nearest = ranking.search_vectors(vector)
             found = ranking.to_hits(nearest, {"vectors": nearest}, limit=k)
@@ -10631,14 +10641,14 @@ class Search:
         self._extensions.emit("vsearch", [hit.id for hit in hits], query=query)
         return Hits(hits, degraded + self._session.notices.take())
 
-    def _recall_tagged(self, tags: tuple[str, ...], room: str | None, agent: str | None,
+    def _find_tagged(self, tags: tuple[str, ...], room: str | None, agent: str | None,
                        k: int) -> Hits:
         """Return the newest memories with these tags."""
         most = k
         if self._extensions.having("rerank"):      # one may bring others to the front
             most = max(2 * k, _RERANK_DEPTH)
         with self._session.reading() as store:
-            accept = self._filter(store, room, (), agent)
+            accept = self.filter(store, room, (), agent)
             ids: Iterable[str] = store.search.tagged(tags, None if accept else most)
             newest = [(memory_id, 0.0) for memory_id in islice(filter(accept, ids), most)]
             ranking = self._ranking("", self._embeddings.local, most, accept)
@@ -10646,7 +10656,7 @@ class Search:
         degraded: list[str] = []
         hits = [replace(hit, confidence=1.0) for hit in hits]
         hits = self._rerank_by_extensions("", hits, degraded)
-        return self._answer("", hits[:k], degraded)
+        return Hits(hits[:k], degraded)
 
     def _check_query(self, query: object) -> str:
         if not isinstance(query, str) or not query.strip():
@@ -10666,8 +10676,8 @@ class Search:
                        vectorizer=vectorizer, depth=depth, accept=accept,
                        now=self._session.clock())
 
-    def _filter(self, store: Store, room: str | None, tags: tuple[str, ...],
-                agent: str | None) -> IdFilter | None:
+    def filter(self, store: Store, room: str | None, tags: tuple[str, ...],
+               agent: str | None) -> IdFilter | None:
         """Return what tells whether an id may be found; None when every one may."""
         agent = self._extensions.agent_name(agent)
         hidden = {memory_id for extension in self._extensions.having("hidden")
@@ -10736,13 +10746,13 @@ class Search:
                 degraded.append(f"{extension.name}: {type(problem).__name__}")
         return hits
 
-    def _answer(self, query: str, hits: list[Hit], degraded: list[str]) -> Hits:
-        """Redact the hits, tell the observers and count the accesses."""
-        hits = self._outgoing(hits)
+    def answer(self, query: str, found: Hits) -> Hits:
+        """Redact what `find` has found, tell the observers and count the accesses."""
+        hits = self._outgoing(found)
         ids = [hit.id for hit in hits]
         self._extensions.emit("recall", ids, query=query)
         self._accesses.add(ids)
-        return Hits(hits, degraded + self._session.notices.take())
+        return Hits(hits, [*found.degraded, *self._session.notices.take()])
 
     def _outgoing(self, hits: Sequence[Hit]) -> list[Hit]:
         return [replace(hit, memory=self._redactor.outgoing(hit.memory)) for hit in hits]
@@ -11766,9 +11776,11 @@ def _show_hits(hits: Hits) -> Iterator[str]:
         yield f"{number}. {display_text(hit.content)}"
         ranks = " ".join(f"{name}#{place['rank']}"
                          for name, place in hit.why["retrievers"].items())
-        sure = f"{hit.confidence:.0%} sure · " if hit.confidence else ""     # vsearch has none
-        score = f"{hit.score:.2f} " if hit.score else ""   # tags and parts of words have none
-        yield f"   {score}{ranks} · {sure}{hit.memory.room} · {hit.id}"
+        score = f"{hit.score:.2f} {ranks}" if hit.score else ranks   # tags alone have no score
+        sure = f"{hit.confidence:.0%} sure" if hit.confidence else ""        # vsearch has none
+        yield "   " + " · ".join(filter(None, (score, sure, hit.memory.room, hit.id)))
+        if because := hit.why.get("because"):
+            yield f"   {display_text('; '.join(because))}"
 
 
 def _show_memory(shown: _Shown) -> Iterator[str]:

@@ -35,6 +35,14 @@ AUTOSTART: dict[str, str] = {"cold_index.json": "cold"}
 OPTIONS: dict[str, dict[str, dict[str, tuple[type, str]]]] = {
     "remember": {"lanes": {
         "tied_to": (str, "the file whose value it states, FILE, FILE#key or FILE:line")}},
+    "recall": {"brain": {
+        "mode": (str, "associative: by likeness, then by shared concepts; keyword: by words "
+                      "alone; list: all that is awake"),
+        "temp": (str, "associative: how freely the last answer is drawn from the next ranks; 0 "
+                      "is not at all (default: 0.3)"),
+        "seed": (int, "associative: the same number draws the same answer"),
+        "deep": (bool, "search what is asleep, too; a strong match wakes up"),
+        "as_of": (str, "as if it were this date: 2026-08-17, or 12h, 1d, 2w ago")}},
     "list": {"lanes": {"authority": (str, "only this lane, such as preference")}},
     "verify": {"lanes": {
         "fingerprint": (str, "refuse if the text is no longer the one that was shown")}},

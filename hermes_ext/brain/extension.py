@@ -5,15 +5,16 @@ import contextlib
 import contextvars
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timezone
+from typing import NamedTuple
 
 from hermes_ext.brain.note import ASLEEP, CONCEPT, NAME, is_asleep, note_of, with_note
 from hermes_ext.brain.settings import Settings, read_settings
 from hermes_ext.brain.state import baseline_of, read_state
 from hermes_ext.brain.strength import UseLog, raised, strength_at
-from hermes_lite import ConfigError, Draft, Event, HermesLite, Memory
+from hermes_lite import ConfigError, Draft, Event, HermesLite, Memory, parse_time
 
-__all__ = ["Brain", "abstracting", "find", "system"]
+__all__ = ["Brain", "abstracting", "find", "system", "viewing"]
 
 _USES = ("recall", "context", "inject")            # events that use what they find
 _OWN_FIELDS = ("level", "asleep_since", "abstracted_in", "order", "concept", "links")
@@ -28,6 +29,27 @@ def abstracting() -> Iterator[None]:
         yield
     finally:
         _ABSTRACTING.reset(token)
+
+
+class _View(NamedTuple):
+    """What searches see beyond what is awake now: what is asleep, or what was awake at a time."""
+    asleep: bool = False
+    moment: datetime | None = None
+
+
+_USUAL_VIEW = _View()
+_VIEW: contextvars.ContextVar[_View] = contextvars.ContextVar("view", default=_USUAL_VIEW)
+_END_OF_TIME = datetime.max.replace(tzinfo=timezone.utc)
+
+
+@contextlib.contextmanager
+def viewing(*, asleep: bool = False, moment: datetime | None = None) -> Iterator[None]:
+    """Let the searches of the block find what is asleep, or only what was there at *moment*."""
+    token = _VIEW.set(_View(asleep, moment))
+    try:
+        yield
+    finally:
+        _VIEW.reset(token)
 
 
 class Brain:
@@ -85,9 +107,22 @@ class Brain:
         self.uses.write()
 
     def hidden(self) -> Collection[str]:
-        """Return the ids of what is asleep, and of the records that define concepts."""
-        search = self.memory.store.search
-        return [*search.tagged((ASLEEP,)), *search.tagged((CONCEPT,))]
+        """Return the ids of what is asleep, and of the records that define concepts.
+
+        Inside `viewing` it is what such a view leaves out.
+        """
+        view, store = _VIEW.get(), self.memory.store
+        asleep = [] if view.asleep else store.search.tagged((ASLEEP,))
+        later: list[str] = []
+        if view.moment is not None:
+            later = store.search.made_between(view.moment, _END_OF_TIME)
+            asleep = [each for each in asleep if self._slept_at(each, view.moment)]
+        return [*asleep, *later, *store.search.tagged((CONCEPT,))]
+
+    def _slept_at(self, memory_id: str, moment: datetime) -> bool:
+        one = self.memory.store.get(memory_id)
+        since = parse_time(note_of(one).asleep_since) if one else None
+        return since is None or since <= moment
 
     # -- prune --------------------------------------------------------------
 
