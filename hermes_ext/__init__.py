@@ -122,6 +122,7 @@ CONTENTS: dict[str, tuple[str, dict[str, str]]] = {
         "brain fulfil": "answer a work order with the pattern that its texts have in common",
         "brain decline": "close a work order without an answer",
         "brain keep": "keep an insight: what happened, and the structure drawn from it",
+        "brain notes": "propose a shorter MEMORY.md or USER.md of a host, as a diff",
         "brain log": "list the changes that the brain made",
         "concept add": "define a concept",
         "concept show": "show a concept, its relations and its memories",

@@ -27,6 +27,7 @@ Modules, each using only those above it:
     orders        work orders: the question, the texts, the answer
     answers       orders answered by a language model
     cycle         one run of the brain
+    notes         a shorter file of a host's own notes
     commands      all commands
 """
 from typing import Any
