@@ -17,12 +17,14 @@ Modules, each using only those above it:
     note          what the brain keeps about a memory, in meta["brain"]
     strength      what is left of a strength; the log of uses
     state         baseline, counts and orders: what is kept beside the memories
-    concepts      concepts, their relations and their members
-    levels        from a principle down to its cases, and back
-    associate     the ways to ask: by association, by keywords, as of a date
+    ranking       the order of hits: what is abstract first, its cases under it
     extension     Brain, the Extension
     changes       the log of changes, and how they are taken back
     sleep         what falls asleep, and what wakes up
+    concepts      concepts, their relations and their members
+    levels        from a principle down to its cases, and back
+    timeline      how a matter developed
+    associate     the ways to ask: by association, by keywords, as of a date
     candidates    what may have a pattern in common
     orders        work orders: the question, the texts, the answer
     answers       orders answered by a language model

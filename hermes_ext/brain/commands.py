@@ -4,7 +4,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from hermes_ext.brain import changes, concepts, cycle, notes, orders, sleep
+from hermes_ext.brain import changes, concepts, cycle, levels, notes, orders, sleep, timeline
 from hermes_ext.brain.associate import (as_of, associate, list_awake, recall_deep,
                                         recall_keywords)
 from hermes_lite import HermesLite, Hit, Hits, Operation, UsageError
@@ -12,7 +12,7 @@ from hermes_lite import HermesLite, Hit, Hits, Operation, UsageError
 __all__ = ["OPERATIONS", "run_with"]
 
 OPERATIONS: tuple[Operation, ...] = tuple(
-    operation for module in (cycle, orders, changes, sleep, concepts, notes)
+    operation for module in (cycle, orders, levels, changes, sleep, concepts, timeline, notes)
     for operation in module.OPERATIONS)
 
 

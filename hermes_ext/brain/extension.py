@@ -3,16 +3,17 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import NamedTuple
 
 from hermes_ext.brain.note import ASLEEP, CONCEPT, NAME, is_asleep, note_of, with_note
+from hermes_ext.brain.ranking import put_abstract_first
 from hermes_ext.brain.settings import Settings, read_settings
 from hermes_ext.brain.state import baseline_of, read_state
 from hermes_ext.brain.strength import UseLog, raised, strength_at
-from hermes_lite import ConfigError, Draft, Event, HermesLite, Memory, parse_time
+from hermes_lite import ConfigError, Draft, Event, HermesLite, Hit, Memory, parse_time
 
 __all__ = ["Brain", "abstracting", "find", "system", "viewing"]
 
@@ -29,6 +30,11 @@ def abstracting() -> Iterator[None]:
         yield
     finally:
         _ABSTRACTING.reset(token)
+
+
+def _note_as_kept(memory: Memory) -> dict[str, object]:
+    kept = memory.meta.get(NAME)
+    return dict(kept) if isinstance(kept, Mapping) else {}
 
 
 class _View(NamedTuple):
@@ -123,6 +129,15 @@ class Brain:
         one = self.memory.store.get(memory_id)
         since = parse_time(note_of(one).asleep_since) if one else None
         return since is None or since <= moment
+
+    def rerank(self, hits: Sequence[Hit], query: str) -> list[Hit]:
+        """Put a principle or pattern that answers before the others, its cases under it."""
+        return put_abstract_first(hits)
+
+    def describe(self, memory: Memory) -> Memory:
+        """Show the strength of a memory as it is now."""
+        shown = {**_note_as_kept(memory), "strength_now": round(self.strength(memory), 4)}
+        return replace(memory, meta={**memory.meta, NAME: shown})
 
     # -- prune --------------------------------------------------------------
 
