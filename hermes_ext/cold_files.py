@@ -43,8 +43,9 @@ import hermes_lite as core
 from hermes_lite import (DamagedData, HermesError, Memory, MissingPackage, NotFound, RemoteError,
                          StorageError, UsageError)
 
-__all__ = ["COLD_FILE", "ColdFiles", "Fault", "INDEX", "hashes_of", "moved_at", "open_place",
-           "pack", "stamp_of", "unpack", "word_hashes"]
+__all__ = ["COLD_FILE", "ColdFiles", "ColdIndex", "Fault", "INDEX", "check_cold_files",
+           "hashes_of", "moved_at", "open_place", "pack", "sha256_of", "stamp_of", "unpack",
+           "word_hashes"]
 
 INDEX = "cold_index.json"
 COLD_FILE = re.compile(r"cold_\d{8}_\d{6}(-\d+)?\.jsonl\.gz")
@@ -105,11 +106,13 @@ class _Bucket:
         self._client = boto3.client("s3")
 
     def _ask(self, method: str, name: str, **more: object) -> Mapping[str, object]:
+        """Call a method of boto3's client for one object, or for the bucket where *name* is ""."""
         key = {"Key": self.prefix + name} if name else {}
         return self._call(lambda: getattr(self._client, method)(Bucket=self.bucket, **key, **more),
                           name)
 
     def _call(self, call: Callable[[], object], name: str) -> object:
+        """Return what *call* returns; RemoteError, without secrets, where S3 refuses."""
         from botocore.exceptions import BotoCoreError, ClientError
         try:
             return call()
@@ -160,9 +163,14 @@ def unpack(data: bytes) -> list[Memory]:
         raise ValueError(f"no whole cold file: {problem}") from None
 
 
+def stamp_of(moment: datetime) -> str:
+    """Return the first part of the names of the files that are moved at this moment."""
+    return f"cold_{moment.astimezone(timezone.utc):%Y%m%d_%H%M%S}"
+
+
 def moved_at(name: str) -> str:
-    """Return the part of a cold file's name that says when its memories were moved."""
-    return name[:20]
+    """Return the first part of a cold file's name, which says when its memories were moved."""
+    return name[:len("cold_YYYYMMDD_HHMMSS")]
 
 
 def word_hashes(text: str) -> array:
@@ -176,7 +184,8 @@ def hashes_of(terms: Iterable[str]) -> array:
                               for term in terms if len(term) > 1}))
 
 
-def _sha256(data: bytes) -> str:
+def sha256_of(data: bytes) -> str:
+    """Return a checksum in hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -207,29 +216,26 @@ class _NewFile(NamedTuple):
     memories: list[Memory]
 
 
-class ColdFiles:
-    """The index of cold storage, in memory, and the only writer of cold files.
+class ColdIndex:
+    """The index of cold storage, in memory; see the head of this module for its file.
 
     `damaged` says what is wrong with an index that cannot be read; who takes the lock sets it
     aside.
     """
 
     def __init__(self, store: core.Store) -> None:
-        self.store, self.root = store, store.root
-        self._thread_lock = threading.RLock()      # guards depth and lock between threads
-        self._depth = self._owner = 0
+        self.store = store
+        self.root = store.root
         self.read()
-
-    # -- reading and writing the index --
 
     def read(self) -> None:
         """Take over what the disk has; `damaged` says it where that cannot be read."""
         path = self.root / INDEX
         self._seen = core.file_version(path)
         self.place = _FOLDER
-        self.files = {}
-        self.memories = {}
-        self.pending = {}
+        self.files: dict[str, dict[str, str]] = {}
+        self.memories: dict[str, list[str]] = {}
+        self.pending: dict[str, str] = {}
         self.damaged = ""
         try:
             data = path.read_bytes()
@@ -243,20 +249,22 @@ class ColdFiles:
 
     def _take(self, saved: object) -> None:
         """Take over a saved index; ValueError where it is not one of ours."""
-        saved = {"pending": {}, **saved} if isinstance(saved, dict) else saved
+        if isinstance(saved, dict):
+            saved = {"pending": {}, **saved}       # the first indexes had none
         if not core.fits(saved, _SHAPE) or saved["version"] not in (1, 2):
             raise ValueError("of another shape or version")
-        files = saved["files"]
-        memories = saved["memories"]
-        pending = saved["pending"]
-        if not all(COLD_FILE.fullmatch(name) for name in (*files, *pending)) or not all(
-                map(core.is_safe_id, memories)):
-            raise ValueError("a name that is none of ours")
+        files, memories, pending = saved["files"], saved["memories"], saved["pending"]
+        if not all(COLD_FILE.fullmatch(name) for name in (*files, *pending)):
+            raise ValueError("a file's name that is none of ours")
+        if not all(map(core.is_safe_id, memories)):
+            raise ValueError("an id that is none of ours")
         for name, words in memories.values():
             if name not in files or not re.fullmatch("(?:[0-9a-f]{8})*", words):
                 raise ValueError("a memory in no file")
-        self.place, self.files = saved["place"], files
-        self.memories, self.pending = memories, pending
+        self.place = saved["place"]
+        self.files = files
+        self.memories = memories
+        self.pending = pending
 
     def refresh(self) -> None:
         """Read the index again where another process has written it."""
@@ -270,6 +278,49 @@ class ColdFiles:
             "pending": self.pending}))
         self._seen = core.file_version(self.root / INDEX)
 
+    def take_over(self, name: str, place: str, memories: Iterable[Memory]) -> None:
+        """Let the index, in memory, name a file that holds these memories."""
+        memories = list(memories)
+        self.files[name] = {"place": place, "sha256": sha256_of(pack(memories))}
+        for each in memories:
+            self.memories[each.id] = [name, word_hashes(each.content).tobytes().hex()]
+
+    def names_of(self, ids: Iterable[str]) -> list[str]:
+        """Return the files in which these memories lie."""
+        return sorted({self.memories[each][0] for each in ids if each in self.memories})
+
+    def forgotten_ids(self) -> set[str]:
+        """Return the ids in cold files that a person has forgotten: a kill has left them."""
+        if not self.memories:
+            return set()
+        return self._all_forgotten() & self.memories.keys()
+
+    def _all_forgotten(self) -> set[str]:
+        """Return the ids that a person has forgotten; what prune took may come back."""
+        return {memory_id for memory_id, tombstone in self.store.removals().items()
+                if not tombstone["why"].startswith("pruned")}
+
+    def is_inside(self, place: str) -> bool:
+        """Tell whether a place is in the data root."""
+        if place.startswith("s3://"):
+            return False
+        return (self.root / place).resolve().is_relative_to(self.root.resolve())
+
+    def local_places(self) -> list[str]:
+        """Return the folders of this machine in which cold files may lie."""
+        places = [_FOLDER, self.place, *(each["place"] for each in self.files.values())]
+        return [place for place in dict.fromkeys(places) if not place.startswith("s3://")]
+
+
+class ColdFiles(ColdIndex):
+    """Cold storage: its index, and the only reader and writer of cold files."""
+
+    def __init__(self, store: core.Store) -> None:
+        super().__init__(store)
+        self._thread_lock = threading.RLock()      # guards the two below between threads
+        self._is_locked = False
+        self._owner = 0                            # the thread that holds the lock
+
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the lock of cold storage; read the index, and delete what a kill has left.
@@ -277,13 +328,14 @@ class ColdFiles:
         Take it before the store's own lock, never after. One thread may take it twice.
         """
         with self._thread_lock:
-            if self._depth:
+            if self._is_locked:
                 yield
                 return
             core.make_folder(self.root)
             lock = core.FileLock(self.root / ".lock_cold")
             lock.acquire(timeout=_TIMEOUT)
-            self._depth, self._owner = 1, threading.get_ident()
+            self._is_locked = True
+            self._owner = threading.get_ident()
             try:
                 self.read()
                 if self.damaged:
@@ -293,24 +345,26 @@ class ColdFiles:
                 self._delete_temporary()
                 yield
             finally:
-                self._depth = 0
+                self._is_locked = False
                 lock.release()
 
     @property
     def is_locked_here(self) -> bool:
-        """Tell whether this thread holds the lock."""
-        return self._depth > 0 and self._owner == threading.get_ident()
+        """Whether this thread holds the lock."""
+        return self._is_locked and self._owner == threading.get_ident()
 
     def _delete_pending(self) -> list[str]:
-        """Delete the files that nobody needs; return a sentence for each that stays."""
+        """Delete the files that nobody needs; return a sentence for each that stays.
+
+        The index on the disk names them until it is written next.
+        """
         problems = []
         for name, place in list(self.pending.items()):
             try:
                 open_place(self.root, place).remove(name)
+                del self.pending[name]
             except HermesError as problem:
                 problems.append(f"{place}/{name} is still there and is deleted later: {problem}")
-                continue
-            del self.pending[name]                 # on the disk with the next write of the index
         return problems
 
     def _delete_temporary(self) -> None:
@@ -322,19 +376,20 @@ class ColdFiles:
                     if self.is_inside(place) or path.stat().st_mtime < hour_ago:
                         path.unlink()
 
-    # -- reading files --
+    # -- reading ------------------------------------------------------------
 
     def load(self, name: str) -> list[Memory]:
         """Read a cold file whole; DamagedData when it is not what was written."""
         known = self.files[name]
         data = open_place(self.root, known["place"]).read(name)
         memories, plain = self._opened(name, data)
-        if known["sha256"] not in (_sha256(plain), _sha256(data)):
+        if known["sha256"] not in (sha256_of(plain), sha256_of(data)):         # version 2, and 1
             raise DamagedData(f"the cold file {name} is not the one that the index knows; "
                               "`doctor` looks at it, `repair` takes over what is whole")
         return memories
 
     def _opened(self, name: str, data: bytes) -> tuple[list[Memory], bytes]:
+        """Return the memories and the plain bytes of a cold file; DamagedData if not whole."""
         try:
             plain = core.unseal(data, self.store.files.cipher)
             return unpack(plain), plain
@@ -343,22 +398,21 @@ class ColdFiles:
                               "as it is") from None
 
     def find(self, wanted: Iterable[str]) -> tuple[list[Memory], tuple[str, ...]]:
-        """Return these memories in the order they had, and the files that cannot be read."""
+        """Return the memories of these ids, in the order they had, and what cannot be read.
+
+        The latter as one sentence a file. An id that the index does not know is left out.
+        """
         wanted = set(wanted)
         found: list[Memory] = []
-        left: list[str] = []
-        for name in sorted({self.memories[each][0] for each in wanted}):
+        problems: list[str] = []
+        for name in self.names_of(wanted):
             try:
                 found += [each for each in self.load(name) if each.id in wanted]
             except HermesError as problem:
-                left.append(str(problem))
-        return found, tuple(left)
+                problems.append(str(problem))
+        return found, tuple(problems)
 
-    def names_of(self, ids: Iterable[str]) -> list[str]:
-        """Return the files in which these memories lie."""
-        return sorted({self.memories[each][0] for each in ids if each in self.memories})
-
-    # -- writing files --
+    # -- writing ------------------------------------------------------------
 
     def rewrite(self, edit: Edit, names: Iterable[str] | None = None, *,
                 add: Sequence[tuple[str, Sequence[Memory]]] = (), place: str | None = None,
@@ -379,24 +433,42 @@ class ColdFiles:
             except HermesError as problem:
                 problems.append(str(problem))
                 continue
-            own = [each for each in before     # a file that was out of reach may hold old copies
-                   if self.memories.get(each.id, [name])[0] == name]
-            after = [fixed for each in own if (fixed := edit(each)) is not None]
+            after = self._edited(name, before, edit)
             if after != before or always:
                 new.append(_NewFile(name, self.files[name]["place"], moved_at(name), after))
         if new:
             problems += self._replace(new)
         return problems
 
+    def _edited(self, name: str, memories: Iterable[Memory], edit: Edit) -> list[Memory]:
+        """Return what *edit* makes of a file's memories, without those it makes None of.
+
+        What the index names in another file goes, too: a file that was out of reach may hold old
+        copies.
+        """
+        after = []
+        for each in memories:
+            is_old_copy = each.id in self.memories and self.memories[each.id][0] != name
+            edited = None if is_old_copy else edit(each)
+            if edited is not None:
+                after.append(edited)
+        return after
+
     def _replace(self, new: Sequence[_NewFile]) -> list[str]:
-        """Write files, let the index name them in place of the old ones, delete those."""
+        """Write files, let the index name them in place of the old ones, delete those.
+
+        The head of this module says in which order. A file without memories gets no name and is
+        not written.
+        """
         problems: list[str] = []
         names = []
         for file in new:
-            names.append(self._free_name(file.moved, file.place) if file.memories else "")
-            if names[-1]:
-                self.pending[names[-1]] = file.place
+            name = self._free_name(file.moved, file.place) if file.memories else ""
+            if name:
+                self.pending[name] = file.place
+            names.append(name)
         self.write()
+
         written = []
         for file, name in zip(new, names):
             try:
@@ -407,12 +479,14 @@ class ColdFiles:
                 if not file.old:
                     raise
                 problems.append(f"{file.place}/{file.old} stays as it was: {problem}")
+
         for file, name in written:
             self._note(file, name)
         self.write()
         return problems + self._delete_pending()
 
     def _write_file(self, name: str, place: str, memories: list[Memory]) -> None:
+        """Write a cold file and read it back; DamagedData where that is not what was written."""
         data = core.seal(pack(memories), self.store.files.cipher)
         where = open_place(self.root, place)
         where.write(name, data)
@@ -430,14 +504,8 @@ class ColdFiles:
             del self.pending[name]
             self.take_over(name, file.place, file.memories)
 
-    def take_over(self, name: str, place: str, memories: Iterable[Memory]) -> None:
-        """Let the index, in memory, name a file that holds these memories."""
-        memories = list(memories)
-        self.files[name] = {"place": place, "sha256": _sha256(pack(memories))}
-        for each in memories:
-            self.memories[each.id] = [name, word_hashes(each.content).tobytes().hex()]
-
     def _free_name(self, moved: str, place: str) -> str:
+        """Return a name that begins with *moved* and that no file has: cold_…-2.jsonl.gz."""
         taken = {*self.files, *self.pending}
         if not place.startswith("s3://"):
             taken.update(open_place(self.root, place).names())
@@ -448,8 +516,6 @@ class ColdFiles:
             name = f"{moved}-{number}.jsonl.gz"
         return name
 
-    # -- checking and repairing --
-
     def adopt(self, place: str) -> tuple[list[str], list[str]]:
         """Take over the files of *place* that the index does not name; return (ids, problems).
 
@@ -457,32 +523,23 @@ class ColdFiles:
         nothing else is left is deleted. Call it with the lock held.
         """
         where = open_place(self.root, place)
-        forgotten = self._forgotten()
+        forgotten = self._all_forgotten()
         ids: list[str] = []
         problems: list[str] = []
         for name in where.names():
             if name in self.files:
                 continue
             try:
-                whole = self._opened(name, where.read(name))[0]
+                memories, _ = self._opened(name, where.read(name))
             except HermesError as problem:
                 problems.append(str(problem))
                 continue
-            fresh = [each for each in whole if not (
-                each.id in self.memories or each.id in forgotten
-                or self.store.get(each.id) is not None)]
-            problems += self._replace([_NewFile(name, place, moved_at(name), fresh)])
-            ids += [each.id for each in fresh]
+            unknown = [each for each in memories
+                       if each.id not in self.memories and each.id not in forgotten
+                       and self.store.get(each.id) is None]
+            problems += self._replace([_NewFile(name, place, moved_at(name), unknown)])
+            ids += [each.id for each in unknown]
         return ids, problems
-
-    def _forgotten(self) -> set[str]:
-        """Return the ids that a person has forgotten; what prune took may come back."""
-        return {memory_id for memory_id, tombstone in self.store.removals().items()
-                if not tombstone["why"].startswith("pruned")}
-
-    def forgotten_ids(self) -> set[str]:
-        """Return the ids in cold files that a person has forgotten: a kill has left them."""
-        return self._forgotten() & self.memories.keys() if self.memories else set()
 
     def drop(self, ids: Iterable[str]) -> list[str]:
         """Take memories out of their files; return a sentence for each file that still holds one.
@@ -493,125 +550,86 @@ class ColdFiles:
         names = self.names_of(ids)
         return self.rewrite(lambda each: None if each.id in ids else each, names, always=True)
 
-    def note_sums(self) -> None:
-        """Bring the checksums of version 1, which are of sealed bytes, to those of version 2."""
-        before = {name: dict(each) for name, each in self.files.items()}
-        for name, known in self.files.items():
-            with contextlib.suppress(HermesError):
-                data = open_place(self.root, known["place"]).read(name)
-                if known["sha256"] == _sha256(data):
-                    known["sha256"] = _sha256(core.unseal(data, self.store.files.cipher))
-        if self.files != before:
-            self.write()
-
-    def reseal(self, change: Callable[[bytes], bytes]) -> tuple[int, list[str]]:
-        """Pass every file outside of the data root through *change*, which keeps the content.
-
-        Returns how many were changed, and the names of those that could not be. Files in the
-        root are the caller's.
-        """
-        changed, left = 0, []
-        for name, known in self.files.items():
-            if self.is_inside(known["place"]):
-                continue
-            try:
-                where = open_place(self.root, known["place"])
-                old = where.read(name)
-                new = change(old)
-                if new != old:
-                    where.write(name, new)
-                    changed += 1
-            except (HermesError, ValueError):
-                left.append(f"{known['place']}/{name}")
-        return changed, left
-
-    def is_inside(self, place: str) -> bool:
-        """Tell whether a place is in the data root."""
-        if place.startswith("s3://"):
-            return False
-        return (self.root / place).resolve().is_relative_to(self.root.resolve())
-
-    def local_places(self) -> list[str]:
-        """Return the folders of this machine in which cold files may lie."""
-        places = [_FOLDER, self.place, *(each["place"] for each in self.files.values())]
-        return [place for place in dict.fromkeys(places) if not place.startswith("s3://")]
-
-    def faults(self) -> list[Fault]:
-        """Look at every cold file and return what is wrong; nothing is changed."""
-        found = [fault for name in self.files for fault in self._faults_of(name)]
-        waiting = {name: place for name, place in self.pending.items()
-                   if name in self._names_at(place)}
-        if waiting:
-            files = core.pluralize(len(waiting), "file")
-            cold_files = core.pluralize(len(waiting), "cold file")
-            found.append(Fault(
-                f"{files} that a killed command left may hold what was taken out", "warn",
-                f"delete {cold_files} that nothing needs", self._finish))
-        for place in self.local_places():
-            unknown = [name for name in self._names_at(place)
-                       if name not in self.files and name not in waiting]
-            if unknown:
-                found.append(Fault(
-                    f"{core.pluralize(len(unknown), 'file')} in {place} in no index, such as "
-                    f"{unknown[0]}", "fail", f"take {core.pluralize(len(unknown), 'cold file')} "
-                    f"of {place} into the index", lambda place=place: self.adopt(place)[1]))
-        forgotten = self.forgotten_ids()
-        if forgotten:
-            count = core.pluralize(len(forgotten), "forgotten memory", "forgotten memories")
-            found.append(Fault(f"{count} still in cold files", "fail",
-                               f"take {count} out of cold files", lambda: self.drop(forgotten)))
-        return found
-
-    def _names_at(self, place: str) -> list[str]:
-        """Return the files in a folder; a bucket is not asked for its list."""
-        return [] if place.startswith("s3://") else open_place(self.root, place).names()
-
-    def _finish(self) -> list[str]:
+    def finish(self) -> list[str]:
+        """Delete the files that nobody needs, for good; return a sentence for each that stays."""
         problems = self._delete_pending()
         self.write()
         return problems
 
-    def _faults_of(self, name: str) -> Iterator[Fault]:
-        known = self.files[name]
-        wanted = {each for each, row in self.memories.items() if row[0] == name}
-        count = core.pluralize(len(wanted), "memory", "memories")
-        try:
-            data = open_place(self.root, known["place"]).read(name)
-        except HermesError as problem:
-            yield Fault(f"{count} cannot be reached: {problem}", command="")
-            return
-        try:
-            memories, plain = self._opened(name, data)
-        except DamagedData as problem:
-            yield Fault(f"{count} cannot be read: {problem}; put a good copy in its place",
-                        command="")
-            return
-        if self.store.files.cipher and not core.is_ciphertext(data):
-            yield Fault(f"{name} is not encrypted", command="encrypt on")
-        held = {each.id for each in memories}
-        if known["sha256"] in (_sha256(data), _sha256(plain)) and held == wanted:
-            return
-        lost = wanted - held
-        missing = f", and {len(lost)} of its {count} are not in it" if lost else ""
-        yield Fault(f"{name} is whole, but not the file that the index knows{missing}",
-                    "fail", f"let the index name what {name} holds",
-                    lambda: self._relink(name, memories, wanted - held))
+    def relink(self, name: str, memories: list[Memory], lost: set[str]) -> list[str]:
+        """Let the index name what a file holds; return a sentence about what is *lost*.
 
-    def _relink(self, name: str, memories: list[Memory], lost: set[str]) -> list[str]:
-        """Let the index name what a file holds; what is forgotten or known elsewhere goes out."""
-        place, forgotten = self.files[name]["place"], self._forgotten()
-        kept = [each for each in memories if each.id not in forgotten
-                and self.memories.get(each.id, [name])[0] == name]
+        What is forgotten or known elsewhere goes out of the file.
+        """
+        place, forgotten = self.files[name]["place"], self._all_forgotten()
+        kept = self._edited(name, memories, lambda each: None if each.id in forgotten else each)
         problems = self._replace([_NewFile(name, place, moved_at(name), kept)])
-        missing = sorted(each for each in lost if self.store.get(each) is None
-                         and each not in forgotten)
+        missing = sorted(each for each in lost
+                         if each not in forgotten and self.store.get(each) is None)
         if missing:
-            memories = core.pluralize(len(missing), "memory", "memories")
-            problems.append(f"{memories} of {name} are lost, such as {missing[0]}; look for an "
+            count = core.pluralize(len(missing), "memory", "memories")
+            problems.append(f"{count} of {name} are lost, such as {missing[0]}; look for an "
                             "older copy of that file")
         return problems
 
 
-def stamp_of(moment: datetime) -> str:
-    """Return the first part of the names of the files that are moved at this moment."""
-    return f"cold_{moment.astimezone(timezone.utc):%Y%m%d_%H%M%S}"
+# -- check --------------------------------------------------------------------
+
+def check_cold_files(cold: ColdFiles) -> list[Fault]:
+    """Look at every cold file and return what is wrong; nothing is changed."""
+    found = [fault for name in cold.files for fault in _faults_of_file(cold, name)]
+    left = {name for name, place in cold.pending.items() if name in _names_at(cold, place)}
+    if left:
+        files = core.pluralize(len(left), "file")
+        found.append(Fault(
+            f"{files} that a killed command left may hold what was taken out", "warn",
+            remedy=f"delete {core.pluralize(len(left), 'cold file')} that nothing needs",
+            repair=cold.finish))
+    for place in cold.local_places():
+        unknown = [name for name in _names_at(cold, place)
+                   if name not in cold.files and name not in left]
+        if unknown:
+            found.append(Fault(
+                f"{core.pluralize(len(unknown), 'file')} in {place} in no index, such as "
+                f"{unknown[0]}",
+                remedy=f"take {core.pluralize(len(unknown), 'cold file')} of {place} into the "
+                "index", repair=lambda place=place: cold.adopt(place)[1]))
+    forgotten = cold.forgotten_ids()
+    if forgotten:
+        count = core.pluralize(len(forgotten), "forgotten memory", "forgotten memories")
+        found.append(Fault(f"{count} still in cold files", remedy=f"take {count} out of cold files",
+                           repair=lambda: cold.drop(forgotten)))
+    return found
+
+
+def _names_at(cold: ColdFiles, place: str) -> list[str]:
+    """Return the files in a folder; a bucket is not asked for its list."""
+    return [] if place.startswith("s3://") else open_place(cold.root, place).names()
+
+
+def _faults_of_file(cold: ColdFiles, name: str) -> Iterator[Fault]:
+    """Yield what is wrong with a file that the index names."""
+    known = cold.files[name]
+    wanted = {memory_id for memory_id, row in cold.memories.items() if row[0] == name}
+    count = core.pluralize(len(wanted), "memory", "memories")
+    try:
+        data = open_place(cold.root, known["place"]).read(name)
+    except HermesError as problem:
+        yield Fault(f"{count} cannot be reached: {problem}", command="")
+        return
+    try:
+        memories, plain = cold._opened(name, data)
+    except DamagedData as problem:
+        yield Fault(f"{count} cannot be read: {problem}; put a good copy in its place",
+                    command="")
+        return
+    if cold.store.files.cipher and not core.is_ciphertext(data):
+        yield Fault(f"{name} is not encrypted", command="encrypt on")
+    held = {each.id for each in memories}
+    if known["sha256"] in (sha256_of(data), sha256_of(plain)) and held == wanted:
+        return
+    lost = wanted - held
+    missing = f", and {len(lost)} of its {count} are not in it" if lost else ""
+    yield Fault(f"{name} is whole, but not the file that the index knows{missing}",
+                remedy=f"let the index name what {name} holds",
+                repair=lambda: cold.relink(name, memories, lost))

@@ -40,12 +40,13 @@ from __future__ import annotations
 import contextlib
 import functools
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import hermes_lite as core
-from hermes_ext.cold_files import INDEX, ColdFiles, hashes_of, moved_at, open_place, stamp_of
+from hermes_ext.cold_files import (INDEX, ColdFiles, ColdIndex, hashes_of, moved_at, open_place,
+                                   stamp_of)
 from hermes_ext.scores import stored_score
 from hermes_lite import (ConfigError, HermesLite, Hit, Locked, Memory, NotFound, Operation, Param,
                          Record, Refused, UsageError)
@@ -82,7 +83,7 @@ class Cold:
 
     @property
     def memories(self) -> Mapping[str, Sequence[str]]:
-        """Return {id: [file, hashes of its words]} of what the index knew when it was read."""
+        """{id: [file, hashes of its words]} of what the index knew when it was read."""
         return self.files.memories
 
     def matches(self, query: str) -> list[str]:
@@ -92,11 +93,14 @@ class Cold:
                 if 2 * shared >= len(wanted)]
 
     def _shared(self, wanted: set[int]) -> list[tuple[str, int]]:
-        """Return (id, how many of these words it holds), the most first."""
+        """Return (id, how many of these words it holds), the most first, ties by id."""
         self.files.refresh()
-        counts = ((memory_id, len(wanted.intersection(array("I", bytes.fromhex(words)))))
-                  for memory_id, (_, words) in self.files.memories.items())
-        return sorted((pair for pair in counts if pair[1]), key=lambda pair: (-pair[1], pair[0]))
+        found = []
+        for memory_id, (_, packed_hashes) in self.files.memories.items():
+            count = len(wanted.intersection(array("I", bytes.fromhex(packed_hashes))))
+            if count:
+                found.append((memory_id, count))
+        return sorted(found, key=lambda pair: (-pair[1], pair[0]))
 
     def rerank(self, hits: Sequence[Hit], query: str) -> list[Hit]:
         """Say it when cold storage holds a match; order and number of the hits stay.
@@ -105,19 +109,25 @@ class Cold:
         hit that holds at most half as many as the best match gets `why["cold"]`, that number.
         """
         wanted = _wanted_hashes(query) if query else set()
-        cold = [pair for pair in self._shared(wanted) if self.memory.store.get(pair[0]) is None]
-        if not cold:
+        counts = [shared for memory_id, shared in self._shared(wanted)
+                  if self.memory.store.get(memory_id) is None]
+        if not counts:
             return list(hits)
         held = [len(wanted.intersection(hashes_of(_terms(hit.content)))) for hit in hits]
-        most = max(held, default=0)
-        found = [shared for _, shared in cold if 2 * shared >= len(wanted) or shared > most + 1]
-        if not found:
+        best_hit = max(held, default=0)
+        matches = [count for count in counts
+                   if 2 * count >= len(wanted) or count >= best_hit + 2]
+        if not matches:
             return list(hits)
-        said = (f"cold storage holds {len(found)} that match; `archive --thaw QUERY` brings them "
-                "back")
-        self.memory.notices.repeat(said)
-        return [replace(hit, why={**hit.why, "cold": found[0]}) if 2 * own <= found[0] else hit
-                for hit, own in zip(hits, held)]
+        self.memory.notices.repeat(f"cold storage holds {len(matches)} that match; `archive "
+                                   "--thaw QUERY` brings them back")
+        best_match = matches[0]
+        result = []
+        for hit, count in zip(hits, held):
+            if 2 * count <= best_match:
+                hit = replace(hit, why={**hit.why, "cold": best_match})
+            result.append(hit)
+        return result
 
     def after_store(self, memory: Memory) -> None:
         """Once a day, move what has faded; where that fails, the next day tries again."""
@@ -138,17 +148,20 @@ class Cold:
                     "--thaw QUERY` brings them back")
 
     def after_forget(self, memory: Memory, why: str) -> None:
-        """Take what was forgotten out of its cold file, and the same words of the same agent."""
+        """Take a memory that was forgotten or pruned out of its cold file.
+
+        Of one that a person has forgotten, also what is cold in the same words by the same agent.
+        """
         if self.files.is_locked_here:              # `archive --forget` does it itself
             return
         self.files.refresh()
-        was_forgotten = why != "pruned"
-        may_match = was_forgotten and bool(self.matches(memory.content))
-        if memory.id not in self.memories and not may_match:
+        is_by_person = why != "pruned"
+        may_have_copies = is_by_person and bool(self.matches(memory.content))
+        if memory.id not in self.memories and not may_have_copies:
             return
         with self.files.locked():
-            found = self._in_the_same_words(memory) if was_forgotten else []
-            self.memory.notices += self.files.drop([memory.id, *found])
+            copies = self._in_the_same_words(memory) if is_by_person else []
+            self.memory.notices += self.files.drop([memory.id, *copies])
 
     def _in_the_same_words(self, forgotten: Memory) -> list[str]:
         """Return the cold memories of the same agent whose text has just been forgotten."""
@@ -160,10 +173,12 @@ class Cold:
 
 
 def _terms(text: str) -> list[str]:
+    """Return the words of a text as the index of cold storage has them; see `word_hashes`."""
     return core.tokenize_terms(text, stem=True, grams=2)
 
 
 def _wanted_hashes(query: str) -> set[int]:
+    """Return the hashes of the words of a query that count, without stop words."""
     return set(hashes_of(core.query_terms(_terms(query))))
 
 
@@ -233,21 +248,28 @@ def _full_place(memory: HermesLite, place: str) -> str:
 
 def _chosen(memory: HermesLite, below: float, older_than: float,
             idle: bool) -> Iterator[Memory]:
+    """Yield the memories of a low score and a certain age, in days; see `freeze`."""
     now = memory.clock()
     critical = memory.config["pruning"]["critical_importance"]
-    score = stored_score
-    for each in memory.systems:
-        if each.name == "salience":
-            score = functools.partial(each.score, rate=each.rate())
+    score = _score_now(memory)
     for each in memory.store:
         made = core.parse_time(each.created_at)
+        if made is None or each.importance >= critical or each.meta.get("pinned"):
+            continue
         times = [made, core.parse_time(each.meta.get("stored_at"))]
         if idle:
             times.append(core.parse_time(each.last_accessed))
-        if (made is not None and now - max(filter(None, times)) > timedelta(days=older_than)
-                and each.importance < critical and not each.meta.get("pinned")
-                and score(each) < below):
+        age = now - max(moment for moment in times if moment is not None)
+        if age > timedelta(days=older_than) and score(each) < below:
             yield each
+
+
+def _score_now(memory: HermesLite) -> Callable[[Memory], float]:
+    """Return what scores a memory: the system salience, faded, or the stored score."""
+    for system in memory.systems:
+        if system.name == "salience":
+            return functools.partial(system.score, rate=system.rate())
+    return stored_score
 
 
 def thaw(memory: HermesLite, what: str | None = None, *, dry_run: bool = False) -> Moved:
@@ -260,16 +282,18 @@ def thaw(memory: HermesLite, what: str | None = None, *, dry_run: bool = False) 
             found, blocked = _unblocked(memory, found)
             left = (*left, *blocked)
             if dry_run:
+                texts = tuple(memory.redact(each.content)[0] for each in found)
                 return Moved(tuple(each.id for each in found), files.place, "brought back",
-                             tuple(memory.redact(each.content)[0] for each in found), left, True)
+                             texts, left, dry_run=True)
             back = [each.id for each in found
                     if _put(memory, each, moved=moved_at(files.memories[each.id][0]))]
-        warnings = tuple(files.drop(each.id for each in found))
-    gone = len(found) - len(back)
-    warnings += (f"{gone} were forgotten, or are in the store in the same words: they were only "
-                 "taken out of cold storage",) if gone else ()
+        warnings = files.drop(each.id for each in found)
+    stayed_away = len(found) - len(back)
+    if stayed_away:
+        warnings.append(f"{stayed_away} were forgotten, or are in the store in the same words: "
+                        "they were only taken out of cold storage")
     memory.systems.emit("archive", back, why="brought back from cold storage")
-    return Moved(tuple(back), files.place, "brought back", (), left, warnings=warnings)
+    return Moved(tuple(back), files.place, "brought back", (), left, warnings=tuple(warnings))
 
 
 def forget(memory: HermesLite, what: str, *, why: str = "forgotten") -> Moved:
@@ -283,7 +307,7 @@ def forget(memory: HermesLite, what: str, *, why: str = "forgotten") -> Moved:
         found, left = files.find([what])
         if left:
             raise Refused(f"its file cannot be reached, so it stays: {left[0]}", "unreachable")
-        with memory.store.transaction():
+        with memory.store.transaction():           # a tombstone is of a memory in the store
             for each in found:
                 if memory.store.get(each.id) is None:
                     memory.store.put(memory.redactor.redact_record(each, filtered=False))
@@ -308,6 +332,7 @@ def adopt(memory: HermesLite, place: str | None = None) -> Moved:
 
 
 def _wanted(cold: Cold, what: str | None) -> Iterable[str]:
+    """Return the ids of what is asked for: of all without *what*; NotFound where there is none."""
     if what is None:
         return list(cold.memories)
     found = [what] if what in cold.memories else cold.matches(what)
@@ -361,6 +386,9 @@ def _is_forgotten_since(tombstone: Mapping[str, str] | None, moved: str) -> bool
 
 # -- command line -------------------------------------------------------------------
 
+_thaw, _forget, _adopt = thaw, forget, adopt       # the command's parameters have these names
+
+
 def _archive(memory: HermesLite, *, what: str | None, cold: bool, thaw: bool, forget: bool,
              below: str | None, older_than: str | None, place: str | None,
              dry_run: bool, adopt: bool = False) -> object:
@@ -369,29 +397,32 @@ def _archive(memory: HermesLite, *, what: str | None, cold: bool, thaw: bool, fo
     if what is not None and not (thaw or forget):
         raise UsageError("a query or an id needs --thaw, an id --forget beside it")
     if thaw:
-        return globals()["thaw"](memory, what, dry_run=dry_run)
+        return _thaw(memory, what, dry_run=dry_run)
     if forget:
         if what is None or dry_run:
             raise UsageError("give `archive --forget ID`; it asks for nothing and shows no plan")
-        return globals()["forget"](memory, what)
+        return _forget(memory, what)
     if adopt:
         if dry_run:
             raise UsageError("give `archive --adopt --place PLACE`; it shows no plan")
-        return globals()["adopt"](memory, place)
+        return _adopt(memory, place)
     if cold:
         return freeze(memory, below=_number("below", below, _BELOW), place=place, dry_run=dry_run,
                       older_than=_number("older-than", older_than, _DAYS))
-    index = ColdFiles(memory.store)
+    index = ColdIndex(memory.store)
     return {"memories": len(index.memories), "place": index.place,
             "files": {name: each["place"] for name, each in index.files.items()}}
 
 
 def _number(name: str, word: str | None, default: float) -> float:
+    """Read the number of an option, such as 90 or 90d; the default where it is not given."""
+    if word is None:
+        return default
     try:
-        number = default if word is None else float(word.removesuffix("d"))
+        number = float(word.removesuffix("d"))
     except ValueError:
-        number = -1.0
-    if not 0 <= number < 1e6:
+        number = None
+    if number is None or not 0 <= number < 1e6:
         raise UsageError(f"--{name} is {word[:40]!r}; give a number from 0 up")
     return number
 
@@ -402,8 +433,9 @@ def _show(result: object) -> Iterator[str]:
         return
     for memory_id, text in zip(result.ids, result.texts):
         yield f"{memory_id}  {core.excerpt(text)}"
-    yield f"{len(result.ids)} {'would be ' if result.dry_run else ''}{result.verb}" + (
-        f" ({result.place})" if result.verb == "moved" else "")
+    verb = f"would be {result.verb}" if result.dry_run else result.verb
+    place = f" ({result.place})" if result.verb == "moved" else ""
+    yield f"{len(result.ids)} {verb}{place}"
     for sentence in result.left:
         yield f"  {sentence}"
 

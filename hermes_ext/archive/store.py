@@ -339,7 +339,8 @@ class ArchiveStore:
             except BaseException as problem:
                 self._roll_back()
                 if isinstance(problem, sqlite3.Error):
-                    self.file.rescue_or_raise(problem, "nothing of this write was stored; repeat it")
+                    self.file.rescue_or_raise(
+                        problem, "nothing of this write was stored; repeat it")
                 raise
             finally:
                 self._accesses = []
@@ -569,7 +570,7 @@ class ArchiveStore:
             return [f"{FILE} cannot be checked: {problem}"]
 
     def _faults_of(self, db: sqlite3.Connection) -> list[str]:
-        """Say what is wrong; sqlite3.Error or MissingPackage where it cannot be read to its end."""
+        """Say what is wrong; sqlite3.Error or MissingPackage where it cannot all be read."""
         found = [row for row, in db.execute("PRAGMA integrity_check(3)") if row != "ok"]
         version, = db.execute("PRAGMA user_version").fetchone()
         if version == 0:                           # there are no tables yet

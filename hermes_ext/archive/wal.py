@@ -87,7 +87,7 @@ def sync_beside_sqlite(path: Path) -> None:
 
 
 def _kept_descriptor(path: Path) -> int:
-    """Return the one descriptor of a file that this process keeps open; OSError if there is none."""
+    """Return the one descriptor of a file that this process keeps open; OSError without one."""
     status = os.stat(path)
     key = os.getpid(), status.st_dev, status.st_ino
     if key not in _kept:

@@ -20,7 +20,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import hermes_lite as core
-from hermes_ext.cold_files import INDEX, ColdFiles
+from hermes_ext.cold_files import INDEX, ColdFiles, check_cold_files
 from hermes_ext.maintenance.scrub import scrub
 from hermes_ext.maintenance.store_files import (
     DERIVED, SEALED, check_archive, file_store, files_of, is_archive, is_behind, keys_of,
@@ -251,7 +251,7 @@ def _check_cold(store: FileStore) -> Check:
     cold = ColdFiles(store)
     if cold.damaged:
         return Check("cold", "fail", f"{INDEX} cannot be read", "repair")
-    faults = cold.faults()
+    faults = check_cold_files(cold)
     if not faults:
         memories = core.pluralize(len(cold.memories), "memory", "memories")
         files = core.pluralize(len(cold.files), "file")

@@ -18,14 +18,15 @@ encryption and is refused.
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import re
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 import hermes_lite as core
-from hermes_ext.cold_files import ColdFiles, open_place
+from hermes_ext.cold_files import ColdFiles, open_place, sha256_of
 from hermes_ext.maintenance.store_files import (
     DERIVED, SEALED, Done, change_files, file_store, is_archive, is_behind, keys_of, leftovers,
     opens, remove_files, show)
@@ -75,7 +76,7 @@ def _switch_on(memory: HermesLite, cipher: core.Cipher, cold: ColdFiles) -> tupl
     store = memory.store
     store.checkpoint()
     store.files.cipher = cipher
-    cold.note_sums()
+    _update_checksums(cold)
     target = core.Cipher(keys_of(memory)[0])
     core.write_atomic(store.root / ".key_check", target.fingerprints[0])
     _set_switch(store.root, "on")
@@ -88,7 +89,7 @@ def _switch_off(store: FileStore, cold: ColdFiles) -> tuple[int, list[str]]:
     """Open every file; return (files changed, names left). The switch is set last."""
     _refuse_unreached(cold)
     store.checkpoint()
-    cold.note_sums()
+    _update_checksums(cold)
     changed, left = _bring_over(store, None, cold)
     _refuse_unread(name for name in left if name in _RECORDS or _can_be_opened(store, name))
     for name in left:
@@ -186,8 +187,42 @@ def _bring_over(store: FileStore, target: core.Cipher | None,
     remove_files(leftovers(store.root))
     found = list(change_files(store, "bringing over", change))
     left = [name for name, is_read in found if not is_read]
-    moved, unreached = cold.reseal(lambda data: change("cold/cold_file", data, False))
-    return len(found) - len(left) + moved, left + unreached
+    changed_cold, left_cold = _reseal(cold, lambda data: change("cold/cold_file", data, False))
+    return len(found) - len(left) + changed_cold, left + left_cold
+
+
+def _update_checksums(cold: ColdFiles) -> None:
+    """Replace the checksums of version 1, of sealed bytes, by those of version 2, of plain ones."""
+    before = {name: dict(known) for name, known in cold.files.items()}
+    for name, known in cold.files.items():
+        with contextlib.suppress(HermesError):
+            data = open_place(cold.root, known["place"]).read(name)
+            if known["sha256"] == sha256_of(data):
+                known["sha256"] = sha256_of(core.unseal(data, cold.store.files.cipher))
+    if cold.files != before:
+        cold.write()
+
+
+def _reseal(cold: ColdFiles, change: Callable[[bytes], bytes]) -> tuple[int, list[str]]:
+    """Pass every cold file outside of the data root through *change*, which keeps the content.
+
+    Returns how many were changed, and the names of those that could not be.
+    """
+    changed = 0
+    left = []
+    for name, known in cold.files.items():
+        if cold.is_inside(known["place"]):
+            continue
+        try:
+            where = open_place(cold.root, known["place"])
+            old = where.read(name)
+            new = change(old)
+            if new != old:
+                where.write(name, new)
+                changed += 1
+        except (HermesError, ValueError):
+            left.append(f"{known['place']}/{name}")
+    return changed, left
 
 
 def _set_switch(root: Path, value: str) -> None:

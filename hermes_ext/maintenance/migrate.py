@@ -92,9 +92,11 @@ def _check_move(memory: HermesLite, to: str) -> None:
     is_files = isinstance(memory.store, FileStore)
     if is_files and to == "files":
         is_left = (memory.root / "memory_archive.db").exists()
-        raise Refused(f"the memories of {memory.root} are in files already" + (
-            "; memory_archive.db is not in use, a move that was killed left it: delete it when "
-            "you do not need it" if is_left else ""), "already_there")
+        message = f"the memories of {memory.root} are in files already"
+        if is_left:
+            message += ("; memory_archive.db is not in use, a move that was killed left it: "
+                        "delete it when you do not need it")
+        raise Refused(message, "already_there")
     if not is_files and to == "archive":
         raise Refused(f"the memories of {memory.root} are in the archive already",
                       "already_there")
@@ -139,20 +141,24 @@ def _reopened(target: Store) -> Store:
     fresh = type(target)(target.root, target.config, clock=target.clock)
     fresh.refresh()
     if fresh.files.notices:
-        raise DamagedData(f"the copy is not whole ({fresh.files.notices[0]}); nothing was changed, "
-                          "run it again")
+        raise DamagedData(f"the copy is not whole ({fresh.files.notices[0]}); nothing was "
+                          "changed, run it again")
     return fresh
 
 
 def _copy(source: Store, target: Store) -> int:
-    """Put every record, in order; return how many were there already."""
+    """Put every record, in order; return how many an earlier run had brought already.
+
+    Where the source has changed since that run, it begins again.
+    """
     target.refresh()
     copied = [*target.ids()]
-    can_resume = copied == [*itertools.islice(source.ids(), len(copied))]
-    if not can_resume:                             # the source changed meanwhile: start again
+    first_of_source = [*itertools.islice(source.ids(), len(copied))]
+    can_resume = copied == first_of_source
+    if not can_resume:
         with target.transaction():
             for memory_id in copied:
-                target.remove(memory_id, why=None)
+                target.remove(memory_id, why=None)             # no tombstone
     total = len(source)
     done = 0
     rows = iter(source)
@@ -290,6 +296,7 @@ def _remove(paths: list[Path]) -> list[str]:
 
 
 def _inside(folder: Path) -> Iterator[Path]:
+    """Yield every file in a folder and the folders in it, but for its lock."""
     return (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
 
 
@@ -309,10 +316,10 @@ def _as_it_is(root: str | None) -> HermesLite:
 
 def _show(done: Migrated) -> Iterator[str]:
     place = "memory_archive.db" if done.to == "archive" else "files"
-    yield (f"{core.pluralize(done.memories, 'memory', 'memories')}, "
-           f"{core.pluralize(done.tombstones, 'tombstone')} and "
-           f"{core.pluralize(done.vectors, 'vector')} are now in {place}"
-           + (f" ({done.resumed} of them from an earlier run)" if done.resumed else ""))
+    line = (f"{core.pluralize(done.memories, 'memory', 'memories')}, "
+            f"{core.pluralize(done.tombstones, 'tombstone')} and "
+            f"{core.pluralize(done.vectors, 'vector')} are now in {place}")
+    yield f"{line} ({done.resumed} of them from an earlier run)" if done.resumed else line
 
 
 OPERATIONS = (

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import hermes_lite as core
-from hermes_ext.cold_files import INDEX, ColdFiles
+from hermes_ext.cold_files import INDEX, ColdFiles, check_cold_files
 from hermes_ext.maintenance.store_files import (
     Done, Scrubber, file_store, is_archive, leftovers, loose_files, mirror_gaps, remove_files,
     show, steps)
@@ -179,8 +179,8 @@ def _repair_cold(store: FileStore, *, dry_run: bool) -> list[str]:
     cold = ColdFiles(store)
     done = [f"set the damaged {INDEX} aside"] if cold.damaged else []
     if dry_run:
-        return done + [fault.remedy for fault in cold.faults() if fault.repair]
-    if not (cold.damaged or cold.pending or cold.faults()):
+        return done + [fault.remedy for fault in check_cold_files(cold) if fault.repair]
+    if not (cold.damaged or cold.pending or check_cold_files(cold)):
         return done
     pending = len(cold.pending)
     with cold.locked(), store.transaction():
@@ -189,7 +189,7 @@ def _repair_cold(store: FileStore, *, dry_run: bool) -> list[str]:
         if deleted > 0:
             count = core.pluralize(deleted, "cold file")
             done.append(f"delete {count} that a killed command left")
-        for fault in cold.faults():
+        for fault in check_cold_files(cold):
             if fault.repair:
                 store.files.notices += fault.repair()
                 done.append(fault.remedy)
