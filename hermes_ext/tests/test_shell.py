@@ -157,7 +157,7 @@ class TestCompletion(ShellCase):
         made = memory.remember("the harbour master is Olga").id
         for line, wanted in (
                 ("reca", ["recall "]), ("ex", ["exit ", "export "]),
-                ("recall --t", ["--tags ", "--top-k "]),
+                ("recall --t", ["--tags ", "--temp ", "--top-k "]),
                 ("prune --", ["--all-of-them ", "--dry-run ", "--json ", "--room ",
                               "--yes "]),
                 ("show ", [f"{made} "]), ("show mem_2", [f"{made} "]), ("show x", []),
