@@ -133,6 +133,10 @@ CONTENTS: dict[str, tuple[str, dict[str, str]]] = {
         "forgotten": "list what is asleep",
         "revive": "wake up what is asleep",
         "undo": "take back the last change that `brain log` lists"}),
+    "cron": ("cron", {
+        "cron install": "add a job to the crontab, and nothing else",
+        "cron remove": "take the jobs of this memory out of the crontab",
+        "cron show": "print the lines for cron, and units for systemd"}),
     "shell": ("shell", {"shell": "type commands one after the other"}),
     "settings": ("settings", {
         "config": "list, get or set a setting, or show where they stand"}),

@@ -1,0 +1,138 @@
+"""cron install|remove|show change the lines of this memory in the crontab and no others."""
+import os
+import shlex
+import stat
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+from hermes_ext import cron
+from hermes_ext.tests.base import HOME, TIMEOUT, setUpModule  # noqa: F401
+from hermes_lite import HermesLite, NotFound, StorageError, UsageError
+
+# A crontab as Debian's behaves: -l prints it or says that there is none, - replaces it and refuses
+# a last line without an end, -r takes it away.
+PROGRAM = """#!{python}
+import os, pathlib, sys
+tab = pathlib.Path({tab!r})
+if sys.argv[1] == "-l":
+    if not tab.exists():
+        sys.exit("no crontab for me")
+    sys.stdout.buffer.write(tab.read_bytes())
+elif sys.argv[1] == "-r":
+    tab.unlink()
+else:
+    text = sys.stdin.buffer.read()
+    if not text.endswith(b"\\n") or b"refuse me" in text:
+        sys.exit("new crontab file is missing newline before EOF, can't install.")
+    tab.write_bytes(text)
+"""
+OTHERS = ("# mine: hermes-lite cycle is run elsewhere\n5 4 * * * echo 50\\% of us\n"
+          "1 1 * * * hermes-lite brain cycle # hermes-lite cycle /another/root\n").encode()
+
+
+class Cron(unittest.TestCase):
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.tab = self.folder / "tab"
+        program = self.folder / "bin" / "crontab"
+        program.parent.mkdir()
+        program.write_text(PROGRAM.format(python=sys.executable, tab=str(self.tab)))
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+        path = mock.patch.dict(os.environ, PATH=str(program.parent))
+        path.start()
+        self.addCleanup(path.stop)
+
+    def open(self, name: str = "a root, 100% mine") -> HermesLite:
+        root = self.folder / name
+        root.mkdir(exist_ok=True)
+        (root / "config.yaml").write_text('{"systems": {"brain": {}}}')
+        memory = HermesLite(root)
+        self.addCleanup(memory.close)
+        return memory
+
+    def test_installing_twice_leaves_one_line_and_remove_the_crontab_as_it_was(self) -> None:
+        self.tab.write_bytes(OTHERS)
+        memory = self.open()
+        done = cron.install(memory)
+        self.assertEqual(len(done.added), 2)
+        self.assertEqual(self.tab.read_bytes()[:len(OTHERS)], OTHERS)
+        self.assertEqual(cron.install(memory), cron.Crontab())
+        self.assertEqual(len(self.tab.read_text().splitlines()), 5)
+        self.assertEqual(cron.remove(memory).removed, done.added)
+        self.assertEqual(self.tab.read_bytes(), OTHERS)
+        self.assertEqual(cron.remove(memory), cron.Crontab())
+
+    def test_a_crontab_of_ours_alone_goes_away_again(self) -> None:
+        memory = self.open()
+        cron.install(memory, ["sediment"])
+        self.assertEqual(len(self.tab.read_text().splitlines()), 1)
+        cron.remove(memory)
+        self.assertFalse(self.tab.exists())
+
+    def test_two_roots_do_not_touch_each_other(self) -> None:
+        one, two = self.open("one"), self.open("two")
+        cron.install(one)
+        cron.install(two, ["cycle"])
+        cron.remove(one, ["cycle"])
+        lines = self.tab.read_text().splitlines()
+        self.assertEqual([line.rpartition(" # ")[2].split()[1] for line in lines],
+                         ["sediment", "cycle"])
+        cron.remove(one)
+        self.assertIn(str(two.root), self.tab.read_text())
+
+    def test_a_line_of_an_older_place_is_replaced(self) -> None:
+        memory = self.open()
+        cron.install(memory, ["cycle"])
+        self.tab.write_text(self.tab.read_text().replace(str(HOME), "/gone"))
+        done = cron.install(memory, ["cycle"])
+        self.assertEqual((len(done.added), len(done.removed)), (1, 1))
+        self.assertNotIn("/gone", self.tab.read_text())
+
+    def test_the_line_runs_the_job_as_a_shell_sees_it(self) -> None:
+        memory = self.open()
+        line = cron.line_of(cron.JOBS["cycle"], memory.root)
+        command = line.split(" ", 5)[5].replace(r"\%", "%").replace("> /dev/null", "")
+        done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True,
+                              timeout=TIMEOUT, env={"PATH": "/usr/bin:/bin"})
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("the first cycle", done.stdout)
+        self.assertTrue((memory.root / ".state_brain.json").exists())
+
+    def test_an_installed_program_is_taken(self) -> None:
+        program = self.folder / "bin" / "hermes-lite"
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+        words = shlex.split(cron.line_of(cron.JOBS["cycle"], self.folder), comments=True)
+        self.assertEqual(words[7:10], [str(program), "brain", "cycle"])
+
+    def test_units_name_the_same_command(self) -> None:
+        memory = self.open()
+        for row in cron.show(memory):
+            self.assertIn('Environment="HERMES_LITE_ROOT=', row.service)
+            self.assertIn("100%% mine", row.service)
+            self.assertIn("OnCalendar=", row.timer)
+
+    def test_what_cannot_be_done_is_said_and_nothing_is_lost(self) -> None:
+        memory = self.open()
+        with self.assertRaises(UsageError):
+            cron.install(memory, ["fly"])
+        self.tab.write_bytes(OTHERS + b"# refuse me\n")
+        with self.assertRaisesRegex(StorageError, "crontab refused"):
+            cron.install(memory)
+        self.assertEqual(self.tab.read_bytes(), OTHERS + b"# refuse me\n")
+        with mock.patch.dict(os.environ, PATH="/nonexistent"):
+            with self.assertRaisesRegex(NotFound, "cron show"):
+                cron.install(memory)
+        with self.assertRaises(UsageError):
+            cron.line_of(cron.JOBS["cycle"], Path("/a\n* * * * * evil"))
+
+
+if __name__ == "__main__":
+    unittest.main()
