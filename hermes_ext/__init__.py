@@ -124,6 +124,7 @@ CONTENTS: dict[str, tuple[str, dict[str, str]]] = {
         "brain keep": "keep an insight: what happened, and the structure drawn from it",
         "brain notes": "propose a shorter MEMORY.md or USER.md of a host, as a diff",
         "brain log": "list the changes that the brain made",
+        "brain agents-md": "write an AGENTS.md for an agent without memory",
         "brain levels": "show what a memory was made from, and what was made from it",
         "timeline": "show how a matter developed: first, turns, latest",
         "concept add": "define a concept",

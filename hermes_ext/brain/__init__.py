@@ -30,6 +30,7 @@ Modules, each using only those above it:
     answers       orders answered by a language model
     cycle         one run of the brain
     notes         a shorter file of a host's own notes
+    agents_md     the section of an AGENTS.md about this memory
     commands      all commands
 """
 from typing import Any

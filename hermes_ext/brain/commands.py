@@ -4,16 +4,17 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from hermes_ext.brain import changes, concepts, cycle, levels, notes, orders, sleep, timeline
+from hermes_ext.brain import (agents_md, changes, concepts, cycle, levels, notes, orders,
+                              sleep, timeline)
 from hermes_ext.brain.associate import (as_of, associate, list_awake, recall_deep,
                                         recall_keywords)
 from hermes_lite import HermesLite, Hit, Hits, Operation, UsageError
 
 __all__ = ["OPERATIONS", "run_with"]
 
+_MODULES = (cycle, orders, levels, changes, sleep, concepts, timeline, notes, agents_md)
 OPERATIONS: tuple[Operation, ...] = tuple(
-    operation for module in (cycle, orders, levels, changes, sleep, concepts, timeline, notes)
-    for operation in module.OPERATIONS)
+    operation for module in _MODULES for operation in module.OPERATIONS)
 
 
 def run_with(memory: HermesLite, operation: Operation, arguments: dict[str, Any],

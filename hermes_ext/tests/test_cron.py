@@ -30,8 +30,8 @@ else:
         sys.exit("new crontab file is missing newline before EOF, can't install.")
     tab.write_bytes(text)
 """
-OTHERS = ("# mine: hermes-lite cycle is run elsewhere\n5 4 * * * echo 50\\% of us\n"
-          "1 1 * * * hermes-lite brain cycle # hermes-lite cycle /another/root\n").encode()
+OTHERS = (b"# mine: hermes-lite cycle is run elsewhere\n5 4 * * * echo 50\\% of us\n"
+          b"1 1 * * * hermes-lite brain cycle # hermes-lite cycle /another/root\n")
 
 
 class Cron(unittest.TestCase):
