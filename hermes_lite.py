@@ -1126,10 +1126,11 @@ _LOOKED_AT = 128       # characters of a longer value that are looked at
 
 
 def _is_hex(value: str) -> bool:
+    """Tell whether it is hexadecimal in one case: 3f2a-9c1b, 3F2A, not 3f2A."""
     return value in (value.lower(), value.upper()) and not value.lower().strip("0123456789abcdef-")
 
 
-def _has_digit(value: str, near: str = "") -> bool:
+def _has_digit(value: str, near: str = "") -> bool:    # a rule's `accept` passes `near`
     return _compiled(r"\d").search(value[:_LOOKED_AT]) is not None
 
 
@@ -1142,15 +1143,20 @@ def _is_random(value: str) -> bool:
     numbers = _compiled(r"\d+").findall(longest)
     digits = sum(map(len, numbers))
     letters = size - digits
+
     if letters == 0 or (len(value) >= 20 and _is_hex(value)):
         return len(value) >= 20
-    if size >= 10 and digits > 1 and (digits * 6 >= size or len(numbers) > 1):
+
+    is_every_sixth_a_digit = digits * 6 >= size
+    if size >= 10 and digits > 1 and (is_every_sixth_a_digit or len(numbers) > 1):
         return True                                   # a8Kd93jsLq
+
     if size >= 16:
         vowels = len(_compiled("[aeiouAEIOU]").findall(longest))
         changes = len(_CHANGE_OF_CLASS.findall(longest))
         if vowels <= 0.3 * letters or changes + digits >= 0.4 * size:
             return len(set(longest)) > 5              # xkQrTzWpLmNvBsDf, but no row of x
+
     mixed = [run for run in runs if len(run) > 3 and not run.isdigit() and not run.isalpha()]
     return len(mixed) > 1 and len(value) >= 16        # a8Kd-93js-Lq02
 
@@ -1282,11 +1288,12 @@ class RedactionRule:
 
 
 def _is_varied(key: str, near: str) -> bool:
+    """Tell whether it is no placeholder such as AKIAXXXXXXXXXXXXXXXX."""
     return len(set(key[3:])) >= 5
 
 
 def _is_sk_key(key: str, near: str) -> bool:
-    """Tell whether it is a key: words with hyphens (sk-learn-contrib) and rows of x are not."""
+    """Tell whether it is a key, unlike sk-learn-contrib and sk-xxxxxxxx."""
     tail = key[3:].strip("-_.")
     is_words = "-" in tail and tail.islower() and not _compiled(r"\d").search(tail)
     return not is_words and tail.strip("xX") != ""
@@ -1301,13 +1308,14 @@ def _is_whole_jwt(key: str, near: str) -> bool:
     return "." in key and _is_varied(key, near)
 
 
-_PORT = _compiled(r"\d{1,5}(?![\w!$%^&*~+=@\-])")
-
-
 def _is_url_password(value: str, near: str) -> bool:
-    is_port = not value.isdigit() and _PORT.match(value)
+    """Tell whether X in ://user:X@host is no port (h:8080/a@b), stars, <pw>, $PW or {pw}."""
+    begins_with_port = not value.isdigit() and _PORT.match(value)
     is_stand_in = value.strip("*")[:1] in ("", "<", "$", "{")
-    return not is_port and not is_stand_in
+    return not begins_with_port and not is_stand_in
+
+
+_PORT = _compiled(r"\d{1,5}(?![\w!$%^&*~+=@\-])")
 
 
 def _is_url_token(value: str, near: str) -> bool:
@@ -1327,6 +1335,7 @@ def _is_replacement(value: str, near: str) -> bool:
 
 
 def _is_basic_login(value: str, near: str) -> bool:
+    """Tell whether it is "Basic" and user:password in base64."""
     return ":" in _decoded(value.split()[-1])
 
 
@@ -1350,97 +1359,77 @@ _USUAL_USER_OR_SYMBOL = _compiled(
 
 
 def _rule(name: str, where: str, pattern: str, *, hides: str | tuple[str, ...],
-          keeps: str | tuple[str, ...] = (), label: str = "",
+          keeps: str | tuple[str, ...] = (), label: str = "password",
           accept: Callable[[str, str], bool] | None = None) -> RedactionRule:
-    """Return a rule; it hides an api_key where its place is "key", else a password."""
-    if not label:
-        label = "api_key" if where == "key" else "password"
+    """Return a rule; a single example needs no tuple."""
     hides = (hides,) if isinstance(hides, str) else hides
     keeps = (keeps,) if isinstance(keeps, str) else keeps
     return RedactionRule(name, label, where, pattern, hides, keeps, accept)
 
 
+def _key(name: str, pattern: str, *, hides: str | tuple[str, ...],
+         keeps: str | tuple[str, ...] = (), label: str = "api_key",
+         accept: Callable[[str, str], bool] = _is_varied) -> RedactionRule:
+    """Return a rule for a service's keys, which begin with a prefix of their own."""
+    return _rule(name, "key", pattern, hides=hides, keeps=keeps, label=label, accept=accept)
+
+
 REDACTION_RULES = (
     # Keys of services, by prefix.
-    _rule("jwt", "key", r"eyJ[\w\-]{8,} (?: \.[\w\-+/=]{8,} ){0,2}",
-          hides="got eyJ‹a20›.eyJ‹a20›.‹a30› back",
-          keeps="eyJ‹a20› is half of one",
-          label="token", accept=_is_whole_jwt),
-    _rule("openai", "key", r"sk-[A-Za-z0-9_\-]{8,}",
-          hides=("sk-‹a20›", "用sk-ant-api03-‹a40›登录", "sk-‹l8›"),
-          keeps=("sk-learn-contrib", "desk-report-for-quarter-three", "sk-xxxxxxxx"),
-          accept=_is_sk_key),
-    _rule("stripe", "key", r"[srp]k_ (?: live | test ) _\w{10,}",
-          hides="sk_live_‹a24›", accept=_is_varied),
-    _rule("github", "key", r"gh[a-z]_[A-Za-z0-9]{20,}",
-          hides=("ghp_‹a36›", "gho_‹a36›"),
-          keeps="ghost_in_the_machine_of_the_year",
-          accept=_is_varied_and_random),
-    _rule("github fine-grained", "key", r"github_pat_\w{20,}",
-          hides="github_pat_‹a40›", accept=_is_varied),
-    _rule("gitlab", "key", r"gl[a-z]{2,10}-[\w\-]{16,}",
-          hides="glpat-‹a20›", accept=_is_varied),
-    _rule("aws", "key", r"A (?: KIA | SIA | BIA | CCA | 3T[A-Z0-9] ) [A-Z0-9]{16}",
-          hides="AKIA‹u16›",
-          keeps="AKIA is a prefix",
-          accept=_is_varied),
-    _rule("google", "key", r"AIza[\w\-]{20,} | ya29\.[\w.\-]{20,}",
-          hides=("AIza‹a35›的权限", "ya29.‹a40›"), accept=_is_varied),
-    _rule("slack", "key", r"xox[a-z](?:\.xox[a-z])?-[\w\-/+.]{10,} | xapp-[\w\-/+]{10,}",
-          hides=("xoxb-‹d12›-‹a24›", "xapp-1-‹a24›"),
-          label="token", accept=_is_varied),
-    _rule("sendgrid", "key", r"SG\.[\w\-.]{32,}",
-          hides="SG.‹a22›.‹a40›", accept=_is_varied),
-    _rule("alibaba", "key", r"LTAI[A-Za-z0-9]{12,24}",
-          hides="LTAI‹a20›", accept=_is_varied),
-    _rule("tencent", "key", r"AKID[A-Za-z0-9]{13,40}",
-          hides="AKID‹a32›", accept=_is_varied),
-    _rule("feishu", "key", r"cli_[0-9a-f]{16}",
-          hides="cli_‹h16›", accept=_is_varied_and_random),
-    _rule("package registries", "key", r"npm_[A-Za-z0-9]{20,} | pypi-[\w\-]{20,}",
-          hides=("npm_‹a36›", "pypi-‹a40›"),
-          keeps="npm_config_registry",
-          accept=_is_varied),
-    _rule("hugging face", "key", r"hf_[A-Za-z0-9]{20,}",
-          hides="hf_‹a34›",
-          keeps="hf_requiredCharacteristicTypesForDisplay",
-          accept=_is_varied_and_random),
-    _rule("telegram", "key", r"\d{8,10}:[A-Za-z0-9_\-]{34,36}",
-          hides="‹d9›:‹a35›", accept=_is_varied),
-    _rule("discord", "key", r"[MNO][\w\-]{23,27}\.[\w\-]{6}\.[\w\-]{27,}",
-          hides="M‹a23›.‹a6›.‹a27›", accept=_is_varied),
-    _rule("password hash", "key",
-          r"\$ (?: \d[abxy]? | y | argon2id? | apr1 ) \$ [\w./$+,=\-]{16,}",
-          hides=("$2b$12$‹a53›", "$argon2id$v=19$m=65536,t=3,p=4$‹a22›$‹a43›"),
-          accept=_is_varied),
-    _rule("age", "key", r"AGE-SECRET-KEY-1[A-Z0-9]{20,}",
-          hides="AGE-SECRET-KEY-1‹u58›", accept=_is_varied),
-    _rule("mapbox", "key", r"[sp]k\.eyJ[\w\-.]{20,}",
-          hides="pk.eyJ‹a30›.‹a22›", accept=_is_varied),
-    _rule("vaults", "key", r"""
+    _key("jwt", r"eyJ[\w\-]{8,} (?: \.[\w\-+/=]{8,} ){0,2}",
+         hides="got eyJ‹a20›.eyJ‹a20›.‹a30› back",
+         keeps="eyJ‹a20› is half of one",
+         label="token",
+         accept=_is_whole_jwt),
+    _key("openai", r"sk-[A-Za-z0-9_\-]{8,}",
+         hides=("sk-‹a20›", "用sk-ant-api03-‹a40›登录", "sk-‹l8›"),
+         keeps=("sk-learn-contrib", "desk-report-for-quarter-three", "sk-xxxxxxxx"),
+         accept=_is_sk_key),
+    _key("stripe", r"[srp]k_ (?: live | test ) _\w{10,}", hides="sk_live_‹a24›"),
+    _key("github", r"gh[a-z]_[A-Za-z0-9]{20,}",
+         hides=("ghp_‹a36›", "gho_‹a36›"),
+         keeps="ghost_in_the_machine_of_the_year",
+         accept=_is_varied_and_random),
+    _key("github fine-grained", r"github_pat_\w{20,}", hides="github_pat_‹a40›"),
+    _key("gitlab", r"gl[a-z]{2,10}-[\w\-]{16,}", hides="glpat-‹a20›"),
+    _key("aws", r"A (?: KIA | SIA | BIA | CCA | 3T[A-Z0-9] ) [A-Z0-9]{16}",
+         hides="AKIA‹u16›", keeps="AKIA is a prefix"),
+    _key("google", r"AIza[\w\-]{20,} | ya29\.[\w.\-]{20,}",
+         hides=("AIza‹a35›的权限", "ya29.‹a40›")),
+    _key("slack", r"xox[a-z](?:\.xox[a-z])?-[\w\-/+.]{10,} | xapp-[\w\-/+]{10,}",
+         hides=("xoxb-‹d12›-‹a24›", "xapp-1-‹a24›"), label="token"),
+    _key("sendgrid", r"SG\.[\w\-.]{32,}", hides="SG.‹a22›.‹a40›"),
+    _key("alibaba", r"LTAI[A-Za-z0-9]{12,24}", hides="LTAI‹a20›"),
+    _key("tencent", r"AKID[A-Za-z0-9]{13,40}", hides="AKID‹a32›"),
+    _key("feishu", r"cli_[0-9a-f]{16}", hides="cli_‹h16›", accept=_is_varied_and_random),
+    _key("package registries", r"npm_[A-Za-z0-9]{20,} | pypi-[\w\-]{20,}",
+         hides=("npm_‹a36›", "pypi-‹a40›"), keeps="npm_config_registry"),
+    _key("hugging face", r"hf_[A-Za-z0-9]{20,}",
+         hides="hf_‹a34›",
+         keeps="hf_requiredCharacteristicTypesForDisplay",
+         accept=_is_varied_and_random),
+    _key("telegram", r"\d{8,10}:[A-Za-z0-9_\-]{34,36}", hides="‹d9›:‹a35›"),
+    _key("discord", r"[MNO][\w\-]{23,27}\.[\w\-]{6}\.[\w\-]{27,}", hides="M‹a23›.‹a6›.‹a27›"),
+    _key("password hash", r"\$ (?: \d[abxy]? | y | argon2id? | apr1 ) \$ [\w./$+,=\-]{16,}",
+         hides=("$2b$12$‹a53›", "$argon2id$v=19$m=65536,t=3,p=4$‹a22›$‹a43›")),
+    _key("age", r"AGE-SECRET-KEY-1[A-Z0-9]{20,}", hides="AGE-SECRET-KEY-1‹u58›"),
+    _key("mapbox", r"[sp]k\.eyJ[\w\-.]{20,}", hides="pk.eyJ‹a30›.‹a22›"),
+    _key("vaults", r"""
           (?: hv[sbr] | dp\.[a-z]{2,8} | hawk ) \.[\w.\-]{16,}
           | ops_eyJ[\w\-+/=]{40,}""",
-          hides=("hvs.‹a24›", "dp.pt.‹a40›", "ops_eyJ‹a60›"),
-          accept=_is_varied),
-    _rule("twilio", "key", r"(?: AC | SK )[0-9a-f]{32}",
-          hides="AC‹h32›", accept=_is_varied),
-    _rule("tailscale", "key", r"tskey-[\w\-]{15,}",
-          hides="tskey-auth-‹a20›", accept=_is_varied),
-    _rule("pulumi", "key", r"pul-[0-9a-f]{40}",
-          hides="pul-‹h40›", accept=_is_varied),
-    _rule("databricks", "key", r"dapi[0-9a-fA-F]{32}",
-          hides="dapi‹h32›", accept=_is_varied),
-    _rule("meta", "key", r"EAA[A-Za-z0-9]{60,}",
-          hides="EAA‹a80›", accept=_is_varied),
-    _rule("artifactory", "key", r"AKCp[A-Za-z0-9]{40,}",
-          hides="AKCp‹a60›", accept=_is_varied),
-    _rule("square", "key", r"sq0[a-z]{3}-[\w\-]{20,}",
-          hides="sq0atp-‹a22›", accept=_is_varied),
-    _rule("shopify", "key", r"shp[a-z]{2}_[0-9a-fA-F]{32}",
-          hides="shpat_‹h32›", accept=_is_varied_and_random),
-    _rule("hex after a prefix", "key",
-          r"(?: sbp | sgp | bkua | rubygems | do[opr]_v1 )_[0-9a-f]{32,128}(?![A-Za-z0-9_])",
-          hides=("sbp_‹h40›", "用 dop_v1_‹h64› 登录")),
+         hides=("hvs.‹a24›", "dp.pt.‹a40›", "ops_eyJ‹a60›")),
+    _key("twilio", r"(?: AC | SK )[0-9a-f]{32}", hides="AC‹h32›"),
+    _key("tailscale", r"tskey-[\w\-]{15,}", hides="tskey-auth-‹a20›"),
+    _key("pulumi", r"pul-[0-9a-f]{40}", hides="pul-‹h40›"),
+    _key("databricks", r"dapi[0-9a-fA-F]{32}", hides="dapi‹h32›"),
+    _key("meta", r"EAA[A-Za-z0-9]{60,}", hides="EAA‹a80›"),
+    _key("artifactory", r"AKCp[A-Za-z0-9]{40,}", hides="AKCp‹a60›"),
+    _key("square", r"sq0[a-z]{3}-[\w\-]{20,}", hides="sq0atp-‹a22›"),
+    _key("shopify", r"shp[a-z]{2}_[0-9a-fA-F]{32}",
+         hides="shpat_‹h32›", accept=_is_varied_and_random),
+    _key("hex after a prefix",
+         r"(?: sbp | sgp | bkua | rubygems | do[opr]_v1 )_[0-9a-f]{32,128}(?![A-Za-z0-9_])",
+         hides=("sbp_‹h40›", "用 dop_v1_‹h64› 登录")),
 
     # Addresses.
     _rule("url password", "address", r"""
@@ -1565,14 +1554,6 @@ REDACTION_RULES = (
           (?P<value>(?=[^\s@/]{0,80}\d)[^\s@/]{6,128})(?=@[\w.\-]{3})""",
           hides="root:‹p›@10.0.0.3",
           keeps="root:wheel@10.0.0.3"),
-    _rule("p/w", "phrase", r"(?<!\w)p/w[ :=]{1,3}(?P<value>\S{5,256})",
-          hides="p/w ‹p›", keeps="the p/w is"),
-    _rule("recovery code", "phrase", r"""
-          (?: wiederherstellungs | bestätigungs | freischalt ) codes? \s?[:=]\s?
-          (?P<value>[\w\-]{4,64})""",
-          hides="Wiederherstellungscode: ‹p›",
-          keeps="Wiederherstellungscode verlegt",
-          label="code"),
     _rule("archive and cipher options", "phrase", r"""
           (?<!\w)(?: zip\s[^\n]{0,80}?-p\s | 7za?\s[^\n]{0,80}?\s-p | openssl\s[^\n]{0,80}?\s-k\s )
           (?P<value>(?=\S{0,80}\d)\S{5,256})""",
@@ -1645,20 +1626,24 @@ class _Document:
         return max(at, end)
 
     def closing_quote(self, quote: re.Match[str]) -> int | None:
-        """Return where the value opened by *quote* ends, None if its line ends first."""
+        """Return where the value opened by *quote* ends, None if its line ends first.
+
+        Where nothing closes a quote is remembered, so that no line is searched once per quote.
+        """
         opening = quote[0]
         if quote.end() < self._unclosed.get(opening, 0):
             return None
         slashes = len(opening) - 1
         for found in _QUOTE_OR_LINE_END.finditer(self.folded, quote.end()):
-            if found[0] == "\n":
+            closing = found[0]
+            if closing == "\n":
                 self._unclosed[opening] = found.end()
                 return None
-            if found[0] == "**" == opening:
-                return found.start()
-            if found[0] != "**" and found[0][-1] == opening[-1] and (
-                    _is_closing(len(found[0]) - 1, slashes)):
-                return max(found.start(), found.end() - 1 - slashes)
+            if closing == "**" or opening == "**":
+                if closing == opening:
+                    return found.start()
+            elif closing[-1] == opening[-1] and _is_closing(len(closing) - 1, slashes):
+                return max(found.start(), found.end() - len(opening))
         self._unclosed[opening] = len(self.folded)
         return None
 
@@ -1670,7 +1655,8 @@ def _nuls(span: _Span) -> str:
 def _is_closing(slashes: int, opening: int) -> bool:
     """Tell whether a quote behind *slashes* backslashes closes one behind *opening*.
 
-    Each level of JSON inside JSON takes one backslash off the quote and halves the others.
+    Each level of JSON inside JSON takes one backslash off the quote and halves the others: the
+    value that \\" opens ends at \\" , and \\\\\\" is a quote within it.
     """
     while opening > 0 and slashes % 2:
         slashes //= 2
@@ -1718,21 +1704,21 @@ def _find_by_rules(document: _Document, where: str) -> Iterator[_Span]:
     text = {"key": document.raw, "address": document.folded}.get(where, document.lower)
     pattern, rules = _rules_at(where)
     for found in pattern.finditer(text):
-        name = next(name for name in rules if found[name] is not None)
+        name = str(found.lastgroup)               # the empty group at the end
         rule = rules[name]
         has_value = f"{name}v" in pattern.groupindex
         start, end = found.span(f"{name}v" if has_value else 0)
         is_option = where in ("command", "sign-in")
-        if is_option:
-            while end > start and text[end - 1] == "\\":      # it escapes the quote behind
-                end -= 1
+        if is_option:                             # a backslash escapes the quote behind it
+            end = start + len(text[start:end].rstrip("\\"))
         value = document.folded[start:end]
-        near = text[max(0, found.start() - 40):end]
-        if not value or "\0" in value or not (rule.accept is None or rule.accept(value, near)):
+        if not value or "\0" in value:            # NUL: hidden already
             continue
-        if is_option and value.endswith("."):
-            end -= 1
-        yield _Span(start, end, rule.label)
+        near = text[max(0, found.start() - 40):end]
+        if rule.accept and not rule.accept(value, near):
+            continue
+        ends_sentence = is_option and value.endswith(".")
+        yield _Span(start, end - ends_sentence, rule.label)
 
 
 _KEY_BEGINS = _verbose(r"""
@@ -1801,7 +1787,7 @@ _FILE_ENDING = _compiled(r"\.[a-z]{2,4}\b")
 # The kind of the label is the empty group at its end: what begins with letters is found fast.
 _LABEL = _verbose(r"""
     (?:
-        pass(?:word|wort|phrase|code|key|wd) | pwd | mnemonic | identified[ ]by           # en
+        pass(?:word|wort|phrase|code|key|wd) | pwd | p/w | mnemonic | identified[ ]by           # en
       | (?:seed|recovery)[ ]phrase
       | kennwort | geheimwort | codewort | geheimzahl | losungswort                       # de
       | (?:wlan|wifi|wi-fi|netzwerk)[ -]?(?:key|code|schl(?:ü|ue)ssel)
@@ -1814,8 +1800,8 @@ _LABEL = _verbose(r"""
         pin(?:-?code|码)? | tan | otp | cvv | combination
       | (?:verification|security|access|auth|login|2fa|mfa|otp|sms|one-time|confirmation
           |recovery|unlock|door|gate|alarm|backup|activation|pairing)[ _-]?code            # en
-      | (?:zugangs|sicherheits|bestätigungs|freischalt|entsperr|aktivierungs|tür|alarm
-          |einmal)-?code                                                                  # de
+      | (?:zugangs|sicherheits|bestätigungs|freischalt|entsperr|aktivierungs|tür|alarm|einmal
+          |wiederherstellungs)-?code                                                                  # de
       | (?:验证|校验|动态|短信|提取|解锁|激活|安全|访问|确认|取件|接入|门禁|恢复)码                  # zh
       | 暗証番号                                                                            # ja
     )(?P<code>)
@@ -1837,7 +1823,7 @@ _LABEL = _verbose(r"""
       | schl(?:ü|ue)ssel                                                                  # de
     )(?P<weak>)
 """)
-_SHORT_LABELS = ("pass", "pw", "psk")
+_SHORT_LABELS = ("pass", "pw", "p/w", "psk")
 
 
 class _Label(NamedTuple):
@@ -1879,7 +1865,7 @@ _HEADS = frozenset("""
 
 
 def _is_whole_word(text: str, label: _Label) -> bool:
-    """Tell whether a label is no mere part of a word.
+    """Tell whether a label is no mere part of a word, nor of primary_key or eos_token.
 
     Long ones may be glued (Datenbankpasswort, authtoken), short ones not (monkey, spin).
     """
@@ -1891,15 +1877,16 @@ def _is_whole_word(text: str, label: _Label) -> bool:
     before = text[max(0, label.start - 16):label.start].lower()
     if before.endswith((" ", "_", ".", "-", "\n")):
         before = before[:-1]
-    rest = before.rstrip("abcdefghijklmnopqrstuvwxyz")
-    return before.removeprefix(rest) not in _HEADS
+    last_word = _compiled("[a-z]*$").search(before)[0]
+    return last_word not in _HEADS
 
 
 def _is_glued(text: str, label: _Label) -> bool:
+    """Tell whether Latin letters stand at a label: monkey, keyed; but not dbKey, codes."""
     before = text[label.start - 1:label.start]
     first = text[label.start]
     is_hump = first.isupper() and before.islower()
-    if before.isalnum() and (before + first).isascii() and not is_hump:
+    if before.isalnum() and before.isascii() and first.isascii() and not is_hump:
         return True
     after = text[label.end:label.end + 2]
     is_plural = label.word.endswith("code") and _PLURAL_S.match(after)
@@ -1945,25 +1932,21 @@ _TAIL_WORDS = frozenset("""
     norm rotation age days regex pattern format protected based less verify check bits status
     weight metadata address addr""".split())
 _SESSION_ID = _verbose(r"""
-      session(?: [_.\- ]?id )?\W{0,3}[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}
-    | ^mem_\d{8}_\d{6}_[0-9a-f]{4,12}$
+    session(?: [_.\- ]?id )?\W{0,3}[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}
 """)
 
 
 def _value_behind_label(document: _Document, label: _Label) -> _Span | None:
     """Return the value of a label: labelled = label [tail] link value."""
     text = document.folded
-    if _goes_on_as_word(text, label):
-        return None
     tail = "" if label.is_cjk else _TAIL.match(text, label.end)[0]
     end = label.end + len(tail)
     if _is_key(tail, label):
         return _Span(end - len(tail.lstrip("_.-")), end, "")
-    words = _HUMP.sub("_", tail).lower() if tail else ""
+    words = _HUMP.sub("_", tail).lower()                              # V2 -> _v2
     is_hump = tail[:1].isupper() and text[label.end - 1].islower()
-    if tail[:1].isalpha() and words != "s" and not is_hump:
-        return None
-    if words and not _TAIL_WORDS.isdisjoint(_compiled(r"[_.\-]").split(words)):
+    is_other_word = tail[:1].isalpha() and words != "s" and not is_hump       # tokenizer
+    if is_other_word or not _TAIL_WORDS.isdisjoint(_compiled(r"[_.\-]").split(words)):
         return None
     if label.kind == "weak" and _SESSION_ID.match(document.lower, label.start):
         return None                               # where a note comes from
@@ -1971,15 +1954,6 @@ def _value_behind_label(document: _Document, label: _Label) -> _Span | None:
 
 
 _HUMP = _compiled(r"(?<=[a-z0-9])(?=[A-Z])")
-
-
-def _goes_on_as_word(text: str, label: _Label) -> bool:
-    """Tell whether small letters are glued to a label, but for a plural's s: tokenizer."""
-    after = text[label.end:label.end + 2]
-    is_glued = (after[:1].islower() and after.isascii() and label.word[-1].isascii()
-                and text[label.end - 1].islower())
-    return (is_glued and not _compiled("s(?![a-z])").match(after)
-            and not _compiled(r"[a-z]{0,40}\d").match(text, label.end, label.end + 41))
 
 
 def _is_key(tail: str, label: _Label) -> bool:
@@ -2169,9 +2143,10 @@ class _Reader:
         self.tail = tail
         self.at = at
         before = document.folded[max(0, label.start - 34):label.start]
+        is_quoted_behind = document.folded[at:at + 1] in ('"', "'", "\\")
+        is_quoted_before = _QUOTE_BEFORE.search(before) is not None
         self.is_option = "-" in before and _OPTION_BEFORE.search(before) is not None
-        self.is_json_key = document.folded[at:at + 1] in ('"', "'", "\\") and (
-            _QUOTE_BEFORE.search(before) is not None)
+        self.is_json_key = is_quoted_before and is_quoted_behind
 
     def labelled(self) -> _Span | None:
         """Return the value that the first link leads to."""
@@ -2181,7 +2156,8 @@ class _Reader:
             return span
         owner = self.owner()
         if owner and not self._is_statement(owner):
-            if self.document.folded[owner.end():owner.end() + 1] == "\0":
+            is_hidden_already = self.document.folded[owner.end():owner.end() + 1] == "\0"
+            if is_hidden_already:
                 return None
             if span := self.owned(owner):
                 return span
@@ -2194,7 +2170,10 @@ class _Reader:
     # -- passphrase = label link word word ... ------------------------------
 
     def passphrase(self) -> _Span | None:
-        """Return a secret of several plain words, none of them a function word."""
+        """Return a secret of four plain words or more, none a function word: lamp blue door nine.
+
+        They end their line or sentence. After a label such as "seed phrase" three are enough.
+        """
         lower = self.document.lower
         found = _FIRST_WORDS.match(lower, self.at)
         if not found or not _FUNCTION_WORDS.isdisjoint(found["words"].split(" ")):
@@ -2202,33 +2181,35 @@ class _Reader:
         start = found.start("words")
         end = _MORE_WORDS.match(lower, found.end()).end()
         words = lower[start:end].split(" ")
-        is_clear = self.label.word in _LABELS_OF_PHRASES
-        if not _SENTENCE_ENDS.match(lower, end) or len(words) < (3 if is_clear else 4) or (
-                not _FUNCTION_WORDS.isdisjoint(words)):
+        if not _SENTENCE_ENDS.match(lower, end) or not _FUNCTION_WORDS.isdisjoint(words):
             return None
-        value = self.document.folded[start:end]
-        if not is_clear and value != value.lower():
-            return None
-        is_state = words[0] in _STATES or words[0] in _NO_VALUE or _ADJECTIVE.match(words[0])
-        if is_state and not (is_clear and found["colon"]):
-            return None
-        return _Span(start, end, "")
+
+        is_state = words[0] in _NO_VALUE or _is_description(words[0])
+        if self.label.word in _LABELS_OF_PHRASES:
+            is_secret = found["colon"] or not is_state
+        else:
+            has_capital = self.document.folded[start:end] != lower[start:end]
+            is_secret = len(words) > 3 and not has_capital and not is_state
+        return _Span(start, end, "") if is_secret else None
 
     # -- owned = label owner link value -------------------------------------
 
     def owner(self) -> re.Match[str] | None:
-        """Return the words between the label and the link that may name an owner."""
+        """Return the words between the label and the link that may name an owner.
+
+        Password for Anna: · Passwort von Anna ist · Router password Wohnzimmer: (at most two
+        words without a preposition, and only for passwords).
+        """
         label = self.label
         is_clear = label.kind in ("password", "token", "api_key") or label.word == "pw"
-        if label.is_cjk or not is_clear or self.tail not in ("", "s") or (
-                label.word == "identified by"):
+        is_compound = self.tail not in ("", "s")
+        if not is_clear or is_compound or label.is_cjk or label.word == "identified by":
             return None
         owner = _OWNER.match(self.document.lower, self.at)
-        if owner and not owner["prep"]:
-            is_short = owner["who"].count(" ") < 2
-            if not (owner["colon"] and self._is_password() and is_short):
-                return None
-        return owner
+        if not owner or owner["prep"]:
+            return owner
+        is_short = owner["who"].count(" ") < 2
+        return owner if owner["colon"] and self._is_password() and is_short else None
 
     def _is_password(self) -> bool:
         return self.label.kind == "password" or self.label.word == "pw"
@@ -2244,8 +2225,9 @@ class _Reader:
         return bool(is_within) and not _is_mixed(self.document.folded[span.start:span.end])
 
     def owned(self, owner: re.Match[str]) -> _Span | None:
-        kind = "assignment" if owner["colon"] else "copula"
+        """Return the value behind an owner; of a token or key only if its letters are scrambled."""
         if self._is_password():
+            kind = "assignment" if owner["colon"] else "copula"
             link = _Link(kind, owner[0], owner.end(), has_owner=True)
             value = self._value_behind(link)
             return self._if_secret(value, link, "password") if value else None
@@ -2260,8 +2242,8 @@ class _Reader:
         found = _LINKS[kind].match(self.document.lower, self.at)
         if not found or (kind == "qualified" and _NOT_ITSELF.search(found[0])):
             return None
-        is_assigned = kind == "assignment" or (self.is_option and kind == "adjacent")
-        link = _Link("assignment" if is_assigned else kind, found[0], found.end(),
+        is_option_value = self.is_option and kind == "adjacent"       # --password X
+        link = _Link("assignment" if is_option_value else kind, found[0], found.end(),
                      found.groupdict().get("close") or "")
         value = self._value_behind(link)
         if value is None:
@@ -2272,11 +2254,16 @@ class _Reader:
         return span
 
     def _kind_of_label(self, link: str) -> str:
-        """Return how sure the label is of a value behind such a link."""
-        if self.label.word in _SHORT_LABELS and (
-                link == "assignment" or (link == "copula" and self.label.word != "pass")):
+        """Return the kind of the label in front of such a link.
+
+        Short ones are passwords if a link says so: pw: X, pw is X; but not "the pass is closed".
+        Of a compound only an assignment is sure: api_key_v2 = X.
+        """
+        is_clear = link == "assignment" or (link == "copula" and self.label.word != "pass")
+        if self.label.word in _SHORT_LABELS and is_clear:
             return "password"
-        return self.label.kind if link == "assignment" or self.tail in ("", "s") else "weak"
+        is_compound = self.tail not in ("", "s")
+        return "weak" if is_compound and link != "assignment" else self.label.kind
 
     def adjacent(self, value: _Value, link: _Link) -> _Span | None:
         """Return a mere word that closes the clause: passwd WORD, 密码 WORD, api_key WORD.
@@ -2287,24 +2274,27 @@ class _Reader:
         label = self.label
         text = value.text
         low = text.lower()
-        if "\n" in link.words or not text.isascii() or not _has_word(text):
+        closes_clause = "\n" not in link.words and _CLAUSE_ENDS.match(
+            self.document.folded, value.end, value.end + 8)
+        if not closes_clause or label.kind == "code":
             return None
-        if low in _STATES or not _CLAUSE_ENDS.match(
-                self.document.folded, value.end, value.end + 8):
+        if not text.isascii() or not _has_word(text) or low in _STATES:
             return None
         span = _Span(value.start, value.end, "")
         if label.is_cjk:
-            return None if label.kind == "code" else span
-        if not text.isalnum() or label.kind in ("weak", "code"):
+            return span
+
+        if not text.isalnum() or label.kind == "weak":
             return None
         if low in _FUNCTION_WORDS or low in _COMPOUND_WORDS or _NOUN.match(low):
             return None
-        is_german = label.word in ("passwort", "kennwort")
+        is_german = label.word in ("passwort", "kennwort")       # whose nouns have a capital
         if label.kind == "password" and (text[0].isupper() or not is_german):
             return span
         before = self.document.folded[max(0, label.start - 10):label.start]
-        starts_clause = _CLAUSE_STARTS.search(before) and low == text and "key" not in label.word
-        return span if "_" in label.word or starts_clause else None
+        starts_clause = _CLAUSE_STARTS.search(before) and "key" not in label.word
+        is_plain = starts_clause and low == text                 # token lamp
+        return span if is_plain or "_" in label.word else None
 
     # -- value = quoted | groups | bare | chinese ---------------------------
 
@@ -2367,30 +2357,30 @@ class _Reader:
     def _if_secret(self, value: _Value, link: _Link, kind: str) -> _Span | None:
         """Return the place of a value if it is a secret of a kind."""
         after = self.document.folded[value.end:value.end + 8]
-        if "\n" in link.words:
+        if "\n" in link.words:                # on a line of its own: only a mixture
             ends_line = after.strip(" \"'\r")[:1] in ("", "\n")
-            if not (ends_line and _is_mixed(value.text)):
+            if not ends_line or not _is_mixed(value.text):
                 return None
         if not self._is_secret(value, link, kind, after):
             return None
-        is_number = not value.is_quoted and len(value.text) < 40 and _JSON_NUMBER.fullmatch(
-            value.text)
-        return _Span(value.start, value.end, "", link.closing_quote if is_number else "")
+        is_json_number = (not value.is_quoted and len(value.text) < 40
+                          and _JSON_NUMBER.fullmatch(value.text))
+        return _Span(value.start, value.end, "", link.closing_quote if is_json_number else "")
 
     def _value_behind(self, link: _Link) -> _Value | None:
         """Return the value behind a link if it may be a secret."""
         document = self.document
         value = self.value(link.end, link.kind)
-        colon = "," in link.words and value.is_quoted and _JSON_COLON.match(
-            document.folded, value.end)
-        if colon:                        # the label is itself a value: "password", "value": X
-            if value.text.lower() not in ("value", "val", "wert", "值"):
-                return None
-            value = self.value(colon.end(), link.kind)
-        if link.closing_quote and not value.is_quoted:      # a number, a word or a structure
+        if "," in link.words and value.is_quoted:       # {"name": "password", "value": "X"}
+            if colon := _JSON_COLON.match(document.folded, value.end):
+                if value.text.lower() not in ("value", "val", "wert", "值"):
+                    return None
+                value = self.value(colon.end(), link.kind)
+        if link.closing_quote and not value.is_quoted:  # {"pin": 1234}, {"pin": [...]}
             scalar = _JSON_SCALAR.match(document.folded, value.start)
             value = document.value(value.start, scalar.end())
-        if not value.text or "\0" in value.text or _is_harmless(value.text):
+        is_hidden_already = "\0" in value.text
+        if not value.text or is_hidden_already or _is_harmless(value.text):
             return None
         return value
 
@@ -2409,14 +2399,15 @@ class _Reader:
         if self.label.is_japanese and not _JAPANESE_CLAUSE_ENDS.match(after):
             return False
         is_equated = self.is_option or link.words[-1:] == "="
-        ends_clause = not _PROSE_FOLLOWS.match(after) or (is_equated and after[:1] < "\u3000")
+        is_followed_by_chinese = after[:1] >= "\u3000"
+        ends_clause = not _PROSE_FOLLOWS.match(after) or (
+            is_equated and not is_followed_by_chinese)     # password=X and more
         introduces_sentence = (link.has_owner or self.label.word in _COLLECTIVE_LABELS
                                or after.startswith((":", "=")))
         if not introduces_sentence and _is_declared(value, kind, link, ends_clause):
             return True
         return ends_clause and _is_secret_last_word(
-            value, kind, link.kind, is_cjk=self.label.is_cjk, is_equated=is_equated,
-            is_german=_GERMAN_COPULA.search(link.words) is not None)
+            value, kind, link, is_cjk=self.label.is_cjk, is_equated=is_equated)
 
 
 def _has_word(text: str) -> bool:
@@ -2424,7 +2415,7 @@ def _has_word(text: str) -> bool:
 
 
 def _closes_outer_bracket(text: str, at: int, end: int) -> bool:
-    """Tell whether the bracket before *end* closes one that was opened before *at*."""
+    """Tell whether the bracket before *end* closes one opened before *at*: (password: X)."""
     if not at < end <= at + 2000:
         return False
     last = text[end - 1]
@@ -2439,9 +2430,9 @@ def _closes_outer_bracket(text: str, at: int, end: int) -> bool:
 
 def _looks_secret(text: str, kind: str, link: str, *, is_quoted: bool) -> bool:
     """Tell whether a value looks like a secret, by the kind of its label and of the link to it."""
-    if kind == "weak" or (link == "qualified" and kind not in _CHOSEN):
-        is_mail_code = kind != "weak" and _compiled("[a-z]{16}").fullmatch(text)
-        return (len(text) >= 12 and _is_random(text)) or bool(is_mail_code)
+    is_unsure = kind == "weak" or (link == "qualified" and kind not in _CHOSEN)
+    if is_unsure:
+        return len(text) >= 12 and _is_random(text)
     if text.isdigit():
         return _is_secret_number(len(text), kind, link)
     if _is_random(text):
@@ -2455,16 +2446,24 @@ _CHOSEN = ("password", "code")      # kinds of secret that may be short, as peop
 
 
 def _is_secret_number(digits: int, kind: str, link: str) -> bool:
+    """Tell whether a number of so many digits is a secret.
+
+    token: 1234567812345678 (16) · PIN: 123 · the PIN is 1234 · a code has at most 10 digits.
+    """
     if kind not in _CHOSEN:
         return digits >= 16
-    least = 3 if link == "assignment" else 4
-    return digits >= least and not (kind == "code" and digits > 10)
+    if kind == "code" and digits > 10:
+        return False
+    return digits >= (3 if link == "assignment" else 4)
 
 
 def _is_secret_mixture(text: str, kind: str, link: str) -> bool:
-    """Tell whether letters with digits or symbols are long enough for a secret."""
+    """Tell whether letters with digits or symbols are long enough for a secret.
+
+    password: a1! · the password is a1!z · passwd a1!zz · token: ab12 · the token is abc123.
+    """
     size = len(text)
-    if kind == "code" and link != "assignment":
+    if kind == "code" and link != "assignment":           # the code is X4-99
         return _compiled(r"[A-Z0-9#*\-]{4,16}").fullmatch(text) is not None
     if kind in _CHOSEN:
         return size >= {"assignment": 3, "copula": 4}.get(link, 5)
@@ -2473,26 +2472,30 @@ def _is_secret_mixture(text: str, kind: str, link: str) -> bool:
     return link == "assignment" and size >= 4
 
 
-# What a form says in quotes of the password to be entered.
+def _is_secret_quotation(text: str, kind: str, link: str) -> bool:
+    """Tell whether words in quotes are a secret."""
+    if link == "adjacent":           # password "lamp x7a9k2qq", but no password "from the wiki"
+        return kind in _CHOSEN and any(map(_is_mixed_word, text[:_LOOKED_AT].split(" ")))
+    if link == "qualified":
+        return False
+    if _has_digit(text):                                  # token: "room 12 in spring"
+        return True
+    if kind not in _CHOSEN and " " in text:               # token: "as for the web"
+        return False
+    is_of_form = _WORDS_OF_A_FORM.search(text[:_LOOKED_AT].lower())
+    is_chinese_statement = not _CLAUSE.isdisjoint(text)   # 密码: "不能为空"
+    return len(text) >= 3 and not is_of_form and not is_chinese_statement
+
+
+def _is_mixed_word(word: str) -> bool:
+    return len(word) >= 8 and word.isalnum() and _is_mixed(word)
+
+
+# What a form says in quotes of the password to be entered: "please enter your password".
 _WORDS_OF_A_FORM = _verbose(r"""
     enter | please | required | must | should | invalid | your | passw | key
   | \bthe\b | \bis\b | \bnot\b
 """)
-
-
-def _is_secret_quotation(text: str, kind: str, link: str) -> bool:
-    """Tell whether words in quotes are a secret."""
-    if link == "adjacent" and kind in _CHOSEN and " " in text:
-        words = text[:_LOOKED_AT].split(" ")
-        return any(len(word) > 7 and word.isalnum() and _is_mixed(word) for word in words)
-    if link not in ("assignment", "copula"):
-        return False
-    if _has_digit(text):
-        return True
-    if len(text) < 3 or (kind not in _CHOSEN and " " in text):
-        return False
-    is_hint = _WORDS_OF_A_FORM.search(text[:_LOOKED_AT].lower())
-    return not is_hint and _CLAUSE.isdisjoint(text)
 
 
 def _is_declared(value: str, kind: str, link: _Link, ends_clause: bool) -> bool:
@@ -2501,15 +2504,19 @@ def _is_declared(value: str, kind: str, link: _Link, ends_clause: bool) -> bool:
     Then anything is one but a state (空, expired), a word that starts a sentence about passwords
     (must, see), a type or another stand-in, and a short count behind "token:".
     """
-    if link.kind != "assignment" and not (link.kind == "copula" and _EQUATES.search(link.words)):
+    declares = link.kind == "assignment" or (
+        link.kind == "copula" and _EQUATES.search(link.words))
+    is_comparison = "==" in link.words
+    if not declares or is_comparison or kind == "weak":
         return False
-    if kind == "weak" or " " in value or "==" in link.words or not _has_word(value):
+    if " " in value or not _has_word(value):
         return False
     if kind == "code" and not (ends_clause and value.isalpha() and len(value) > 3):
         return False
     is_equated = link.kind == "assignment" and link.words.rstrip().endswith("=")
-    if kind == "token" and value.isdigit() and not is_equated:
+    if kind == "token" and value.isdigit() and not is_equated:     # token: 500
         return False
+
     low = value.lower().strip("()[]*_-.:!?")
     if low in _STATES or low in _NO_VALUE or not _CLAUSE.isdisjoint(value):
         return False
@@ -2519,22 +2526,53 @@ def _is_declared(value: str, kind: str, link: _Link, ends_clause: bool) -> bool:
 _EQUATES = _compiled("[\u4e00-\u9fffは]")
 
 
-def _is_secret_last_word(value: str, kind: str, link: str, *, is_cjk: bool = False,
-                         is_equated: bool = False, is_german: bool = False) -> bool:
-    """Tell whether a word that closes its clause is a secret: not if it describes one."""
-    if kind in ("weak", "code") or len(value) < 3 or " " in value:
+# The letters that a mere word needs to be a secret, by the kind of its label and the link;
+# without an entry no word is one.
+_LEAST_LETTERS = {
+    ("password", "assignment"): 3,        # password: owl
+    ("password", "copula"): 3,            # the password is owl
+    ("api_key", "assignment"): 8,         # api_key: dragonfly
+    ("token", "assignment"): 8,
+}
+_LEAST_LETTERS_IN_CHINESE = {
+    **_LEAST_LETTERS,
+    ("password", "adjacent"): 4,          # 密码 lamp
+    ("api_key", "copula"): 12,            # 密钥是 springmorning
+    ("api_key", "adjacent"): 12,
+    ("token", "copula"): 12,
+    ("token", "adjacent"): 12,
+}
+
+
+def _is_secret_last_word(value: str, kind: str, link: _Link, *, is_cjk: bool,
+                         is_equated: bool) -> bool:
+    """Tell whether a word that closes its clause is a secret: the password is owl.
+
+    It is none if it describes one (the password is expired), unless an equals sign or an option
+    leads to it: --password expired.
+    """
+    letters = _LEAST_LETTERS_IN_CHINESE if is_cjk else _LEAST_LETTERS
+    least = letters.get((kind, link.kind))
+    if least is None or len(value) < least or " " in value:
         return False
-    if _is_mixed(value) and link != "assignment":
-        return False
+    is_german = _GERMAN_COPULA.search(link.words) is not None
+    return is_equated or not _is_description(value, is_german=is_german)
+
+
+def _is_password_word(value: str) -> bool:
+    """Tell whether a word in a password's place, after a user or in a table, may be one."""
+    return len(value) >= 3 and " " not in value and not _is_description(value)
+
+
+def _is_description(value: str, *, is_german: bool = False) -> bool:
+    """Tell whether a word says how a password is: expired, strong; German also: gesetzt.
+
+    A capital letter makes a German word a noun, which may be the password itself.
+    """
     low = value.lower()
-    is_described = low in _STATES or _ADJECTIVE.match(low) or (
-        is_german and low == value and _GERMAN_ADJECTIVE.match(low))
-    if is_described and not is_equated:
-        return False
-    if kind == "password" or (is_cjk and len(value) >= 12):
-        return link in ("assignment", "copula") or (
-            is_cjk and link == "adjacent" and len(value) >= 4)
-    return link == "assignment" and len(value) >= 8
+    if low in _STATES or _ADJECTIVE.match(low):
+        return True
+    return is_german and low == value and _GERMAN_ADJECTIVE.match(low) is not None
 
 
 # What is said of a password in prose: participles and adjectives; German ones, which a noun's
@@ -2600,26 +2638,26 @@ _WORDS_BEFORE_LABEL = _verbose(r"(?: [\u4e00-\u9fff]{0,8} | (?: [a-z0-9_.\-]{1,2
 def _find_reversed(document: _Document, labels: list[_Label]) -> dict[int, _Span]:
     """Return {start of a label: value} for the other order: "use Y as the password", Y 是密码."""
     found: dict[int, _Span] = {}
-    if not labels:
-        return found
     starts = [label.start for label in labels]
-    for link in _REVERSED_LINK.finditer(document.lower):
-        is_compared = link[0][0] in "\"'"                  # "Y" == password
-        if not is_compared and _CHINESE.match(document.folded, link.start() - 1):
-            continue                              # no value ends in a Chinese character
+    for link in _REVERSED_LINK.finditer(document.lower) if labels else ():
+        is_comparison = link[0][0] in "\"'"                # "Y" == password
+        ends_in_chinese = _CHINESE.match(document.folded, link.start() - 1)
+        if ends_in_chinese and not is_comparison:          # as no value does
+            continue
         place = bisect.bisect_left(starts, link.end())
         if place == len(labels) or starts[place] - link.end() > 90:
             continue
         label = labels[place]
         if not _WORDS_BEFORE_LABEL.match(document.lower, link.end(), label.start):
             continue
-        value = _value_before(document, link.end() if is_compared else link.start())
+        value = _value_before(document, link.end() if is_comparison else link.start())
         if value and (label.kind != "weak" or _is_random(value.text)):
             found[label.start] = _Span(value.start, value.end, "")
     return found
 
 
 def _value_before(document: _Document, end: int) -> _Value | None:
+    """Return the value that ends at *end*; one without quotes needs a digit and letters."""
     found = _VALUE_BEFORE.match(document.folded[max(0, end - 101):end][::-1])
     if not found:
         return None
@@ -2628,8 +2666,8 @@ def _value_before(document: _Document, end: int) -> _Value | None:
     if _is_harmless(text):
         return None
     if group == "bare":
-        is_file = _compiled(r"/.{0,90}\.\w{1,5}$|^\.{0,2}/").search(text)
-        if is_file or not (_is_mixed(text) and _compiled(r"\d").search(text)):
+        is_path = _compiled(r"/.{0,90}\.\w{1,5}$|^\.{0,2}/").search(text)
+        if is_path or not _is_mixed(text) or not _has_digit(text):
             return None
     return document.value(end - found.end(group), end - found.start(group))
 
@@ -2658,16 +2696,14 @@ def _find_accounts(document: _Document) -> Iterator[_Span]:
         value = document.folded[start:end]
         value = value.rstrip("." if _is_mixed(value) else ".:!?")
         end = start + len(value)
-        if _is_harmless(value) or found["name"] in _FUNCTION_WORDS:
+        is_of_page = found["name"] in _PAGES or value.lower() in _PAGES      # login page / form
+        if is_of_page or found["name"] in _FUNCTION_WORDS or _is_harmless(value):
             continue
-        if found["name"] in _PAGES or value.lower() in _PAGES:       # login page / form
-            continue
-        is_secret = (_is_mixed(value) and len(value) > 4) or _is_scrambled(value)
-        if not is_secret and len(value) > 7 and value.isalpha():
-            goes_on = _PROSE_FOLLOWS.match(document.folded, end) or (
-                document.folded.startswith(" /", end))
-            is_secret = not goes_on and _is_secret_last_word(value, "password", "assignment")
-        if is_secret:
+        goes_on = _PROSE_FOLLOWS.match(document.folded, end) or (
+            document.folded.startswith(" /", end))
+        is_last_word = len(value) > 7 and value.isalpha() and not goes_on
+        if ((_is_mixed(value) and len(value) > 4) or _is_scrambled(value)
+                or (is_last_word and _is_password_word(value))):
             yield _Span(start, end, "password")
 
 
@@ -2722,10 +2758,9 @@ def _find_in_row(document: _Document, cells: list[str], at: int, kinds: dict[int
 def _is_secret_cell(value: str, kind: str, has_accounts: bool) -> bool:
     if not value or " " in value or "\0" in value or _is_harmless(value):
         return False
-    is_word = has_accounts and kind == "password" and _is_secret_last_word(
-        value, "password", "assignment")
-    return is_word or _is_scrambled(value) or _looks_secret(value, kind, "copula",
-                                                            is_quoted=False)
+    if has_accounts and kind == "password" and _is_password_word(value):
+        return True
+    return _is_scrambled(value) or _looks_secret(value, kind, "copula", is_quoted=False)
 
 
 # -- strays -------------------------------------------------------------------
@@ -2747,17 +2782,17 @@ def _find_strays(document: _Document, labels: list[_Label]) -> Iterator[_Span]:
     places = [label.start for label in labels if label.kind not in ("weak", "code")]
     for found in _compiled(r"[A-Za-z0-9+/_\-.]{20,}={0,2}").finditer(document.folded):
         value, start, end = found[0], found.start(), found.end()
-        if _is_hash(value) or not _is_random(value) or _is_harmless(value) or (
-                value.startswith("//")):
+        if not _is_random(value) or _is_hash(value) or _is_harmless(value):
             continue
         before = document.lower[max(0, start - 60):start].rpartition("\n")[2]
         after = document.lower[end:end + 60].partition("\n")[0]
-        if _NAMES_A_HASH.search(before) or _is_public_block(document.lower, start) or (
-                _SESSION_ID.search(value.lower()[:_LOOKED_AT])):
+        is_public = value.startswith("//") or _is_public_block(document.lower, start)
+        if is_public or _NAMES_A_HASH.search(before):
             continue
-        first = bisect.bisect_left(places, start - len(before))
-        is_near = first < len(places) and places[first] < end + len(after)
-        if (is_near and _compiled(r"\d").search(value)) or _is_alone(value, before, after):
+        first_label = bisect.bisect_left(places, start - len(before))
+        last_label = bisect.bisect_left(places, end + len(after))
+        is_near_label = first_label < last_label
+        if (is_near_label and _compiled(r"\d").search(value)) or _is_alone(value, before, after):
             yield _Span(start, end, "api_key")
 
 
@@ -2773,16 +2808,20 @@ def _is_public_block(text: str, at: int) -> bool:
 
 
 def _is_alone(value: str, before: str, after: str) -> bool:
-    """Tell whether a value without a label is a key: a long mix of letters and digits, or the only
-    thing on its line; no text in base64."""
+    """Tell whether a value without a label is a key, and no text in base64.
+
+    It is a long mix of small letters, capitals and digits, or has two of them and at most a name
+    stands beside it on its line: deploy: a8Kd93jsLq02xPwYt5Rb.
+    """
     if len(value) > 120 or _is_hex(value) or value.count("/") + value.count(".") > 2:
         return False
-    if _compiled(r"[_\-:.]").split(value.lower())[0] in _ID_PREFIXES:
+    prefix = _compiled(r"[_\-:.]").split(value.lower())[0]
+    if prefix in _ID_PREFIXES:
         return False
     classes = sum(_compiled(one).search(value) is not None for one in (r"\d", "[a-z]", "[A-Z]"))
-    is_only = not after.strip(" \"'.;,)") and _compiled(
+    is_only_on_line = not after.strip(" \"'.;,)") and _compiled(
         r"\W*[\w.\-]{0,24}\W{0,4}").fullmatch(before)
-    is_likely = (classes == 3 and len(value) >= 30) or (classes > 1 and is_only)
+    is_likely = (classes == 3 and len(value) >= 30) or (classes > 1 and is_only_on_line)
     return bool(is_likely) and not _decoded(value)
 
 
@@ -2812,6 +2851,7 @@ def _find_personal_numbers(document: _Document) -> Iterator[_Span]:
 
 
 def _is_identity(number: str) -> bool:
+    """Tell whether the check digit of a Chinese identity number and its date hold (GB 11643)."""
     weights = (7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2)
     rest = sum(weight * int(digit) for weight, digit in zip(weights, number)) % 11
     real_date = number[10:12] < "13" and number[12:14] < "32"
@@ -2819,6 +2859,7 @@ def _is_identity(number: str) -> bool:
 
 
 def _is_luhn(number: str) -> bool:
+    """Tell whether a card number's check digit holds; rows of one digit are none."""
     doubled = sum(sum(divmod(2 * int(digit), 10)) for digit in number[-2::-2])
     return (doubled + sum(map(int, number[-1::-2]))) % 10 == 0 and len(set(number)) > 1
 
@@ -2884,6 +2925,7 @@ def _extra_rules(patterns: tuple[str, ...]) -> tuple[tuple[re.Pattern[str], str]
 
 
 def _extra_rule(pattern: str) -> tuple[re.Pattern[str], str]:
+    """Return a pattern of the config, and what it hides: the label in its text, or "custom"."""
     try:
         rule = re.compile(pattern, re.IGNORECASE)
     except (re.error, TypeError, RecursionError, OverflowError) as error:
@@ -2913,33 +2955,41 @@ def _find_secrets(text: str, extra: tuple, personal: str | None) -> list[_Span]:
     """Return what to hide, in order and without overlaps."""
     if text.isascii() or not INVISIBLE.search(text):
         return _find_in_visible(text, extra, personal)
-    places = [at for at, c in enumerate(text) if not INVISIBLE.match(c)]
+    places = [at for at, c in enumerate(text) if not INVISIBLE.match(c)]     # of the visible
     spans = _find_in_visible(INVISIBLE.sub("", text), extra, personal)
     return [span._replace(start=places[span.start], end=places[span.end - 1] + 1)
             for span in spans]
 
 
 def _find_in_visible(text: str, extra: tuple, personal: str | None) -> list[_Span]:
+    """Return what to hide in a text without invisible characters.
+
+    The order matters: what a phrase, a private key or an address has hidden is no label for the
+    finders behind it (token.example.com), and strays are looked for in what all others leave.
+    """
     document = _Document.of(text)
     spans = [*_find_by_extra_rules(document, extra)]
     if personal:
         spans += _find_personal_numbers(document)
     if not _HINT.search(document.lower) and not _HINT_OF_A_KEY.search(document.folded):
         return _merged(spans)
+
     spans += _find_by_rules(document, "phrase")
     spans += _find_private_keys(document)
     spans += _find_by_rules(document, "address")
     document = document.without(spans)
-    labels = _labels_in(document)
+
     if _ROOM_FOR_A_KEY.search(document.raw):
         spans += _find_by_rules(document, "key")
         spans += _find_prefixed_keys(document)
     spans += _find_by_rules(document, "command")
     if _SIGNING_IN.search(document.lower):
         spans += _find_by_rules(document, "sign-in")
+    labels = _labels_in(document)
     spans += _find_labelled(document, labels)
     spans += _find_accounts(document)
     spans += _find_in_tables(document)
+
     spans += _find_strays(document.without(spans), labels)
     return _merged(spans)
 
@@ -2953,6 +3003,7 @@ def _find_by_extra_rules(document: _Document, extra: tuple) -> Iterator[_Span]:
 
 
 def _merged(spans: list[_Span]) -> list[_Span]:
+    """Return the spans in order; overlapping ones as one, with the label of the first."""
     merged: list[_Span] = []
     for span in sorted(spans, key=lambda span: (span.start, -span.end)):
         if merged and span.start < merged[-1].end:
