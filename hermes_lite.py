@@ -4655,10 +4655,11 @@ SINGLE_WEIGHT = 0.3       # of a one-character gram: to be found, and not to out
 CORRECTION_WEIGHT = 0.5   # of a word that is only spelled like the one asked for
 COMPOUND_COUNT = 2        # a compound stands for two words of the query
 MOST_CORRECTIONS = 3      # words of a query that are looked up by their spelling
+DEEPEST_RANKING = 8_000   # beyond it every document is ranked at once
 PRIOR_NOTES = 50          # added by `ideal_score`, so that a small store has rare words, too
 LABELS = "=#!"            # first character of a label, a term that is no word: of a fingerprint,
                           # a tag, an assertion that others may contradict
-ROUNDING = 1 + 1e-9       # covers that bounds are sums in another order than scores
+ROUNDING_MARGIN = 1 + 1e-9   # a sum in another order may differ in its last digits
 
 
 class TermPostings(NamedTuple):
@@ -4725,10 +4726,10 @@ class MemoryPostings:
         self._lengths = array("I")
         self._total_length = 0
         self._shortest = 1 << 32
-        # What was added or changed since the file was read:
-        self._lists: dict[str, array[int]] = {}
-        self._repeats: dict[str, dict[int, int]] = {}
-        self._terms_of: dict[int, tuple[str, ...]] = {}
+        # What was added or changed since the file was read, whole lists:
+        self._lists: dict[str, array[int]] = {}              # term -> documents, ascending
+        self._repeats: dict[str, dict[int, int]] = {}        # term -> document -> how often
+        self._terms_of: dict[int, tuple[str, ...]] = {}      # document -> terms and labels
         self._vocabulary = ""                      # terms of the file and the first of `_lists`,
         self._joined = 0                           # one a line; how many of `_lists` these are
         # The file:
@@ -4765,8 +4766,6 @@ class MemoryPostings:
     def lists(self, terms: Iterable[str]) -> dict[str, TermPostings]:
         found = {}
         for term in terms:
-            if term not in self._lists and self._saved_place(term) is None:
-                continue
             docs = self._docs_of(term)
             if docs:
                 repeats = self._repeats_of(term)
@@ -4796,7 +4795,7 @@ class MemoryPostings:
         A text is searched many times faster than a list, and is not made anew for each term.
         """
         added = max(0, len(self._lists) - self._joined)
-        newest = list(islice(reversed(self._lists), added))[::-1]
+        newest = list(islice(reversed(self._lists), added))[::-1]      # the last so many
         if len(newest) > MOST_NEWEST_TERMS or not self._vocabulary:
             self._joined = len(self._lists)
             self._vocabulary = "\n".join(["", *self._saved_terms, *self._lists, ""])
@@ -4824,31 +4823,30 @@ class MemoryPostings:
         self._total_length += len(terms)
         self._shortest = min(self._shortest, len(terms))
         counts.update(labels)
-        lists = self._lists
         for term, count in counts.items():
-            docs = lists.get(term)
-            if docs is None:
-                docs = lists[term] = self._docs_of(term)
-            docs.append(doc)
+            self._changeable_docs(term).append(doc)
             if count > 1:
-                self._own_repeats(term)[doc] = count
+                self._changeable_repeats(term)[doc] = count
         self._terms_of[doc] = tuple(counts)
 
     def _word_counts(self, doc: int) -> dict[str, int]:
+        """Return how often a document has each of its terms that is no label."""
         return {term: self._repeats_of(term).get(doc, 1) for term in self._terms_in(doc)
                 if term[0] not in LABELS}
 
     def _set_labels(self, doc: int, labels: Iterable[str]) -> None:
+        """Give a document these labels in place of those it has."""
         terms = self._terms_in(doc)
         words = [term for term in terms if term[0] not in LABELS]
         known = {term for term in terms if term[0] in LABELS}
         wanted = set(labels)
         for label in known ^ wanted:
-            docs = self._lists[label] = self._docs_of(label)
+            docs = self._changeable_docs(label)
+            place = bisect_left(docs, doc)
             if label in wanted:
-                docs.insert(bisect_left(docs, doc), doc)
+                docs.insert(place, doc)
             else:
-                del docs[bisect_left(docs, doc)]
+                del docs[place]
         self._terms_of[doc] = (*words, *wanted)
 
     def remove(self, key: str) -> None:
@@ -4857,10 +4855,10 @@ class MemoryPostings:
         self._keys[doc] = None
         self._total_length -= self._lengths[doc]
         for term in self._terms_in(doc):
-            docs = self._lists[term] = self._docs_of(term)
+            docs = self._changeable_docs(term)
             del docs[bisect_left(docs, doc)]
             if doc in self._repeats_of(term):
-                del self._own_repeats(term)[doc]
+                del self._changeable_repeats(term)[doc]
         self._terms_of.pop(doc, None)
 
     def _terms_in(self, doc: int) -> Sequence[str]:
@@ -4869,14 +4867,22 @@ class MemoryPostings:
         numbers = self._saved_terms_of[self._bounds[doc]:self._bounds[doc + 1]]
         return [self._saved_terms[number] for number in numbers]
 
-    def _own_repeats(self, term: str) -> dict[int, int]:
-        """Return the repeats of a term as a mapping that may be changed."""
+    def _changeable_docs(self, term: str) -> array[int]:
+        """Return the documents of a term as a list of this process, no more of the file."""
+        docs = self._lists.get(term)
+        if docs is None:
+            docs = self._lists[term] = self._docs_of(term)
+        return docs
+
+    def _changeable_repeats(self, term: str) -> dict[int, int]:
+        """Return the repeats of a term as a mapping of this process, no more of the file."""
         repeats = self._repeats.get(term)
         if repeats is None:
             repeats = self._repeats[term] = self._repeats_of(term)
         return repeats
 
     def _docs_of(self, term: str) -> array[int]:
+        """Return the documents of a term; a copy, unless they are in `_lists`."""
         docs = self._lists.get(term)
         if docs is None:
             docs = array("I")
@@ -4893,7 +4899,7 @@ class MemoryPostings:
         if at is None:
             return {}
         pairs = iter(self._saved_repeats[self._places[at]:self._places[at + 1]])
-        return dict(zip(pairs, pairs))
+        return dict(zip(pairs, pairs))            # document, count, document, count, …
 
     def _saved_place(self, term: str) -> int | None:
         """Return the number of a term of the file, None where it has none."""
@@ -4983,37 +4989,23 @@ class QueryTerm(NamedTuple):
     postings: TermPostings
 
 
-class Saturation(dict[int, "SaturationByLength"]):
-    """table[tf][length]: the share of its idf that a term counts in a note.
+class SharesByLength(dict[int, float]):
+    """{length: share of its idf that a term counts}, for a term found *tf* times in a note.
 
-    tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / mean length)), for a term found *tf* times in
-    a note of this length; worked out when first asked, for the same few numbers come again and
-    again.
+    The share is tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / mean length)). It is worked out
+    when first asked: the same few lengths come again and again.
     """
 
-    def __init__(self, k1: float, b: float, mean_length: float) -> None:
+    def __init__(self, tf: int, *, k1: float, b: float, mean_length: float) -> None:
         super().__init__()
+        self.tf = tf
         self.k1 = k1
         self.b = b
         self.mean_length = mean_length
 
-    def __missing__(self, tf: int) -> SaturationByLength:
-        row = self[tf] = SaturationByLength(tf, self)
-        return row
-
-
-class SaturationByLength(dict[int, float]):
-    """One row of a Saturation."""
-
-    def __init__(self, tf: int, table: Saturation) -> None:
-        super().__init__()
-        self.tf = tf
-        self.table = table
-
     def __missing__(self, length: int) -> float:
-        table, tf = self.table, self.tf
-        norm = table.k1 * (1 - table.b + table.b * length / table.mean_length)
-        share = self[length] = tf * (table.k1 + 1) / (tf + norm)
+        norm = self.k1 * (1 - self.b + self.b * length / self.mean_length)
+        share = self[length] = self.tf * (self.k1 + 1) / (self.tf + norm)
         return share
 
 
@@ -5028,7 +5020,8 @@ class TermScorer:
         self.postings = postings
         self._k1 = k1
         self._b = b
-        self._table: Saturation | None = None
+        self._mean_length = 0.0                   # what `_shares` are for
+        self._shares: Callable[[int], SharesByLength] | None = None
 
     def rank_all(self, terms: Sequence[QueryTerm],
                  factors: Mapping[int, float]) -> list[tuple[float, int]]:
@@ -5053,54 +5046,72 @@ class TermScorer:
 
     def rank_best(self, terms: Sequence[QueryTerm], k: int,
                   factors: Mapping[int, float]) -> list[tuple[float, int]]:
-        """Rank the *k* best documents.
+        """Rank the *k* best documents: as `rank_all` does, but without scoring all.
 
-        MaxScore (Turtle and Flood, 1995), a term at a time: the terms that can bring most are
-        added up first. Once the waiting ones together can lift no other document among the best,
-        only the documents already met are looked up in their longer lists. The few that remain
-        are scored exactly.
+        MaxScore (Turtle and Flood, 1995), a term at a time. *threshold* is what the k-th best
+        scores at least. A sum over some of the terms, without factors, is such a least score only
+        because nothing lowers a score: no weight is below 0 and no factor below 1.
         """
-        table, shortest = self.saturation(), self.postings.shortest()
-        waiting = [(term.weight * table[term.postings.most][shortest], term) for term in terms]
-        waiting.sort(key=lambda pair: pair[0], reverse=True)
-        waiting_sum = sum(bound for bound, _ in waiting)       # what they add at most
-        top_factor = max(factors.values(), default=1.0) * ROUNDING
-        threshold = 0.0                            # the k-th best scores this, or more
+        waiting = self._by_most_added(terms)
+        waiting_sum = sum(most for most, _ in waiting)
+        highest_factor = max(factors.values(), default=1.0) * ROUNDING_MARGIN
+        threshold = 0.0
         scores: dict[int, float] = {}
-        while waiting and waiting_sum * top_factor >= threshold:
-            bound, term = waiting.pop(0)
-            waiting_sum -= bound
+
+        # 1. Add up the terms that can bring most for all their documents, until the waiting ones
+        #    together can lift no document that has none of these among the best.
+        while waiting and waiting_sum * highest_factor >= threshold:
+            most, term = waiting.pop(0)
+            waiting_sum -= most
             self._add_to_all(scores, term)
-            if waiting_sum * top_factor < max(scores.values()):
+            if waiting_sum * highest_factor < max(scores.values()):
                 threshold = _kth_score(scores, k)
         for doc in factors.keys() & scores.keys():
             scores[doc] *= factors[doc]
-        for bound, term in waiting:
-            scores = _reaching(threshold - waiting_sum * top_factor, scores)
-            waiting_sum -= bound
+
+        # 2. Look up the waiting terms only for those documents that they can lift so far.
+        for most, term in waiting:
+            scores = _reaching(threshold - waiting_sum * highest_factor, scores)
+            waiting_sum -= most
             self._add_to_known(scores, term, factors)
-        candidates = _reaching(_kth_score(scores, k) / ROUNDING, scores)
+
+        # 3. Score the few that remain once more, in the order of the query's terms: the same sum
+        #    to the last digit as `rank_all` gives.
+        candidates = _reaching(_kth_score(scores, k) / ROUNDING_MARGIN, scores)
         exact = [(sum(term_scores) * factors.get(doc, 1.0), doc)
                  for doc, term_scores in self.term_scores(terms, candidates).items()]
         return heapq.nlargest(k, exact)
+
+    def _by_most_added(self, terms: Sequence[QueryTerm]) -> list[tuple[float, QueryTerm]]:
+        """Return (what a term adds to a score at most, term), the highest first.
+
+        At most: found as often as in any note, in a note as short as any.
+        """
+        shares, shortest = self.shares(), self.postings.shortest()
+        added = [(term.weight * shares(term.postings.most)[shortest], term)
+                 for term in terms]
+        return sorted(added, key=lambda pair: pair[0], reverse=True)
 
     def term_scores(self, terms: Sequence[QueryTerm],
                     docs: Iterable[int]) -> dict[int, list[float]]:
         """Return what each term adds to the score of some documents, 0 where one lacks it."""
         found = {doc: [0.0] * len(terms) for doc in docs}
-        lengths, table = self.postings.lengths(), self.saturation()
+        lengths, shares = self.postings.lengths(), self.shares()
         for number, term in enumerate(terms):
             repeats = term.postings.repeats
             for doc in _common(term.postings.docs, found.keys()):
-                found[doc][number] = term.weight * table[repeats.get(doc, 1)][lengths[doc]]
+                share = shares(repeats.get(doc, 1))[lengths[doc]]
+                found[doc][number] = term.weight * share
         return found
 
-    def saturation(self) -> Saturation:
-        """Return the table of what a term counts; it is kept until the mean length changes."""
-        mean_length = self.postings.total_length() / max(1, len(self.postings))
-        if self._table is None or self._table.mean_length != mean_length:
-            self._table = Saturation(self._k1, self._b, mean_length or 1.0)
-        return self._table
+    def shares(self) -> Callable[[int], SharesByLength]:
+        """Return a function of tf: shares(tf)[length]; kept until the mean length changes."""
+        mean_length = self.postings.total_length() / max(1, len(self.postings)) or 1.0
+        if self._shares is None or self._mean_length != mean_length:
+            self._mean_length = mean_length
+            self._shares = functools.cache(functools.partial(
+                SharesByLength, k1=self._k1, b=self._b, mean_length=mean_length))
+        return self._shares
 
     def _add_to_all(self, scores: dict[int, float], term: QueryTerm) -> None:
         """Add what a term counts to the score of every document that has it.
@@ -5108,12 +5119,12 @@ class TermScorer:
         Most documents have it once, and few are in *scores* already: `map` and `zip` take the many
         without a loop of Python, and the few are set right after.
         """
-        lengths, table = self.postings.lengths(), self.saturation()
+        lengths, shares = self.postings.lengths(), self.shares()
         docs, weight = term.postings.docs, term.weight
-        shares = map(table[1].__getitem__, map(lengths.__getitem__, docs))
-        added = dict(zip(docs, map(weight.__mul__, shares)))
+        shares_of_docs = map(shares(1).__getitem__, map(lengths.__getitem__, docs))
+        added = dict(zip(docs, map(weight.__mul__, shares_of_docs)))
         for doc, tf in term.postings.repeats.items():
-            added[doc] = weight * table[tf][lengths[doc]]
+            added[doc] = weight * shares(tf)[lengths[doc]]
         for doc in scores.keys() & added.keys():
             added[doc] += scores[doc]
         scores.update(added)
@@ -5121,10 +5132,10 @@ class TermScorer:
     def _add_to_known(self, scores: dict[int, float], term: QueryTerm,
                       factors: Mapping[int, float]) -> None:
         """Add what a term counts to the documents that are in *scores* already."""
-        lengths, table = self.postings.lengths(), self.saturation()
+        lengths, shares = self.postings.lengths(), self.shares()
         repeats = term.postings.repeats
         for doc in _common(term.postings.docs, scores.keys()):
-            share = table[repeats.get(doc, 1)][lengths[doc]]
+            share = shares(repeats.get(doc, 1))[lengths[doc]]
             scores[doc] += term.weight * share * factors.get(doc, 1.0)
 
 
@@ -5139,7 +5150,7 @@ def _reaching(least: float, scores: dict[int, float]) -> dict[int, float]:
 
 def _common(docs: Sequence[int], wanted: Collection[int]) -> Iterable[int]:
     """Return those of *wanted* that stand in *docs*, which is ascending."""
-    if len(wanted) * 8 > len(docs):
+    if len(wanted) * 8 > len(docs):               # so many that a set is the faster way
         return wanted & set(docs)
     return [doc for doc in wanted if _is_in(docs, doc)]
 
@@ -5150,7 +5161,7 @@ def _is_in(docs: Sequence[int], doc: int) -> bool:
 
 
 class IdFilter:
-    """Tells which ids may be found: those that pass *test*; *ids*, if given, are all that can."""
+    """Tells which ids may be found: those that pass *test*. *ids*, if given, holds all of them."""
 
     def __init__(self, test: Callable[[str], bool], ids: Collection[str] | None = None) -> None:
         self.test = test
@@ -5243,21 +5254,23 @@ class BM25Index:
         Keys that are refused take places of the ranking, so it is made deep and, where too many
         were refused, again and deeper; a filter that names all its keys is ranked by itself.
         """
-        if not terms or k is not None and k < 1:
+        if not terms or (k is not None and k < 1):
             return []
         factors = factors or {}
         if isinstance(accept, IdFilter) and accept.ids is not None:
             docs = self.postings.docs(accept.ids).values()
             return self._accepted(self._scorer.rank_among(terms, docs, factors), accept)[:k]
         if accept is not None:
-            accept = functools.cache(accept)
-        depth = k if accept is None or k is None else 8 * k
-        while depth is not None:
-            ranked = self._scorer.rank_best(terms, depth, factors)
-            found = self._accepted(ranked, accept)
-            if len(found) >= k or len(ranked) < depth:
-                return found[:k]
-            depth = depth * 8 if depth < 1_000 else None
+            accept = functools.cache(accept)      # a key is asked about in each ranking
+        if k is not None:
+            depth = k if accept is None else 8 * k
+            while depth <= DEEPEST_RANKING:
+                ranked = self._scorer.rank_best(terms, depth, factors)
+                found = self._accepted(ranked, accept)
+                is_whole_ranking = len(ranked) < depth
+                if len(found) >= k or is_whole_ranking:
+                    return found[:k]
+                depth *= 8
         return self._accepted(self._scorer.rank_all(terms, factors), accept)[:k]
 
     def _accepted(self, ranked: Sequence[tuple[float, int]],
@@ -5286,11 +5299,9 @@ class BM25Index:
         if rarest is not None:
             few = sorted(lists, key=lambda term: lists[term].size)[:rarest]
             return [self._weighted(term, counts[term], lists[term]) for term in few]
-        if not self.spelling:
-            return [self._weighted(term, count, lists[term])
-                    for term, count in counts.items() if term in lists]
+
         found = []
-        corrections_left = MOST_CORRECTIONS
+        corrections_left = MOST_CORRECTIONS if self.spelling else 0
         for term, count in counts.items():
             if term in lists:
                 found.append(self._weighted(term, count, lists[term]))
@@ -5299,12 +5310,14 @@ class BM25Index:
                 postings = self._commonest_correction(term)
                 if postings is not None:
                     found.append(self._weighted(term, CORRECTION_WEIGHT * count, postings))
-        compounds = self._compounds(query)
+
+        compounds = self._compounds(query) if self.spelling else {}
         for term in sorted(compounds.keys() - counts.keys()):
             found.append(self._weighted(term, COMPOUND_COUNT, compounds[term]))
         return found
 
     def _weighted(self, term: str, count: float, postings: TermPostings) -> QueryTerm:
+        """Return a term of a query that has it *count* times; it weighs count * idf."""
         weight = idf(len(self), postings.size) * float(count)
         if is_single_gram(term):
             weight *= SINGLE_WEIGHT
@@ -5327,15 +5340,14 @@ class BM25Index:
         """
         words = [word for word in self.select(tokenize_terms(query))
                  if 3 <= len(word) <= 32 and word.isalpha() and not is_gram(word)][:8]
-        spelled = [self.tokenize(word)[-1] for word in words]
-        known = self.postings.lists(spelled)
+        terms = [self.tokenize(word)[-1] for word in words]
+        known = self.postings.lists(terms)
         compounds = set()
-        for i, first in enumerate(words):
-            for j, second in enumerate(words):
-                is_unknown = spelled[i] not in known or spelled[j] not in known
-                if i != j and (j == i + 1 or is_unknown):
-                    compounds.add(self.tokenize(first + second)[-1])
-                    compounds.add(self.tokenize(f"{first}s{second}")[-1])
+        for i, j in itertools.permutations(range(len(words)), 2):
+            is_one_unknown = terms[i] not in known or terms[j] not in known
+            if j == i + 1 or is_one_unknown:
+                for joint in ("", "s"):
+                    compounds.add(self.tokenize(words[i] + joint + words[j])[-1])
         return self.postings.lists(sorted(compounds))
 
     def ideal_score(self, query: str) -> float:
@@ -5347,12 +5359,14 @@ class BM25Index:
         held = self.query_terms(query)
         terms = dict.fromkeys(self.select(self.tokenize(query)))
         known = self.postings.lists(terms)
-        unknown = sum(SINGLE_WEIGHT if is_single_gram(term) else 1.0
-                      for term in terms if term not in known)
+        unknown_weight = sum(SINGLE_WEIGHT if is_single_gram(term) else 1.0
+                             for term in terms if term not in known)
         notes = len(self) + PRIOR_NOTES
         held_idf = sum(idf(notes, term.postings.size) for term in held)
-        share = (held_idf + unknown * idf(notes, 0)) / held_idf if held_idf else 1.0
-        return share * sum(term.weight for term in held)
+        if not held_idf:
+            return 0.0
+        unknown_idf = unknown_weight * idf(notes, 0)
+        return (1 + unknown_idf / held_idf) * sum(term.weight for term in held)
 
     def similar_terms(self, query: str) -> list[QueryTerm]:
         """Return the terms of *query* and those that are spelled much like one of its words.
@@ -5434,10 +5448,12 @@ class BM25Index:
 
 
 def _trigrams(word: str) -> set[str]:
+    """Return each three letters in a row: redis -> red, edi, dis."""
     return {word[start:start + 3] for start in range(len(word) - 2)}
 
 
 def _dice(one: set[str], two: set[str]) -> float:
+    """Return what share of two sets is common to both, from 0 to 1."""
     return 2 * len(one & two) / (len(one) + len(two)) if one and two else 0.0
 
 

@@ -32,11 +32,12 @@ class ArrayScorer(TermScorer):
             return super().rank_best(terms, k, factors)
         lengths = numpy.asarray(self.postings.lengths())
         longest = int(lengths.max())
+        by_length = self.shares()
 
         @functools.cache
         def shares(count: int) -> Any:
             """Return what a term counts that a document has *count* times, by its length."""
-            row = self.saturation()[count]
+            row = by_length(count)
             return numpy.array([row[length] for length in range(longest + 1)])
 
         scores = numpy.zeros(len(lengths))
