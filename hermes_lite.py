@@ -5009,6 +5009,19 @@ class SharesByLength(dict[int, float]):
         return share
 
 
+class Shares(dict[int, SharesByLength]):
+    """shares[tf][length], of notes with a mean length."""
+
+    def __init__(self, *, k1: float, b: float, mean_length: float) -> None:
+        super().__init__()
+        self.mean_length = mean_length
+        self._by_length = functools.partial(SharesByLength, k1=k1, b=b, mean_length=mean_length)
+
+    def __missing__(self, tf: int) -> SharesByLength:
+        self[tf] = self._by_length(tf)
+        return self[tf]
+
+
 class TermScorer:
     """BM25 scores of documents for weighted terms.
 
@@ -5020,8 +5033,7 @@ class TermScorer:
         self.postings = postings
         self._k1 = k1
         self._b = b
-        self._mean_length = 0.0                   # what `_shares` are for
-        self._shares: Callable[[int], SharesByLength] | None = None
+        self._shares = Shares(k1=k1, b=b, mean_length=1.0)
 
     def rank_all(self, terms: Sequence[QueryTerm],
                  factors: Mapping[int, float]) -> list[tuple[float, int]]:
@@ -5088,7 +5100,7 @@ class TermScorer:
         At most: found as often as in any note, in a note as short as any.
         """
         shares, shortest = self.shares(), self.postings.shortest()
-        added = [(term.weight * shares(term.postings.most)[shortest], term)
+        added = [(term.weight * shares[term.postings.most][shortest], term)
                  for term in terms]
         return sorted(added, key=lambda pair: pair[0], reverse=True)
 
@@ -5100,17 +5112,15 @@ class TermScorer:
         for number, term in enumerate(terms):
             repeats = term.postings.repeats
             for doc in _common(term.postings.docs, found.keys()):
-                share = shares(repeats.get(doc, 1))[lengths[doc]]
+                share = shares[repeats.get(doc, 1)][lengths[doc]]
                 found[doc][number] = term.weight * share
         return found
 
-    def shares(self) -> Callable[[int], SharesByLength]:
-        """Return a function of tf: shares(tf)[length]; kept until the mean length changes."""
+    def shares(self) -> Shares:
+        """Return shares[tf][length]; they are kept until the mean length changes."""
         mean_length = self.postings.total_length() / max(1, len(self.postings)) or 1.0
-        if self._shares is None or self._mean_length != mean_length:
-            self._mean_length = mean_length
-            self._shares = functools.cache(functools.partial(
-                SharesByLength, k1=self._k1, b=self._b, mean_length=mean_length))
+        if self._shares.mean_length != mean_length:
+            self._shares = Shares(k1=self._k1, b=self._b, mean_length=mean_length)
         return self._shares
 
     def _add_to_all(self, scores: dict[int, float], term: QueryTerm) -> None:
@@ -5121,10 +5131,10 @@ class TermScorer:
         """
         lengths, shares = self.postings.lengths(), self.shares()
         docs, weight = term.postings.docs, term.weight
-        shares_of_docs = map(shares(1).__getitem__, map(lengths.__getitem__, docs))
+        shares_of_docs = map(shares[1].__getitem__, map(lengths.__getitem__, docs))
         added = dict(zip(docs, map(weight.__mul__, shares_of_docs)))
         for doc, tf in term.postings.repeats.items():
-            added[doc] = weight * shares(tf)[lengths[doc]]
+            added[doc] = weight * shares[tf][lengths[doc]]
         for doc in scores.keys() & added.keys():
             added[doc] += scores[doc]
         scores.update(added)
@@ -5135,7 +5145,7 @@ class TermScorer:
         lengths, shares = self.postings.lengths(), self.shares()
         repeats = term.postings.repeats
         for doc in _common(term.postings.docs, scores.keys()):
-            share = shares(repeats.get(doc, 1))[lengths[doc]]
+            share = shares[repeats.get(doc, 1)][lengths[doc]]
             scores[doc] += term.weight * share * factors.get(doc, 1.0)
 
 

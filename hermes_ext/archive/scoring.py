@@ -37,7 +37,7 @@ class ArrayScorer(TermScorer):
         @functools.cache
         def shares(count: int) -> Any:
             """Return what a term counts that a document has *count* times, by its length."""
-            row = by_length(count)
+            row = by_length[count]
             return numpy.array([row[length] for length in range(longest + 1)])
 
         scores = numpy.zeros(len(lengths))
