@@ -31,6 +31,12 @@ from hermes_lite import (DamagedData, FileStore, HermesLite, NotFound, Operation
 
 __all__ = ["Copy", "OPERATIONS", "backup", "backup_files", "free_name", "verify"]
 
+# What a backup goes without: derived files, and records and tombstones, which it has anyway.
+_LEFT_OUT = re.compile(
+    r"(index|graph|tombstones)\.json|index\.journal|\.search/.*|.*\.damaged-.*"
+    r"|backups/(?!prune_|rejected_|snapshot_).*|\.vector_backend.*"
+    r"|\.state_(records|archive)\.json|stb_snapshot\.json|config\.yaml\.restored")
+
 
 @dataclass(frozen=True, slots=True)
 class Copy(core.Record):
@@ -53,7 +59,7 @@ class Copy(core.Record):
         yield (f"{self.file}: {core.pluralize(self.memories, 'memory', 'memories')}, "
                f"{core.pluralize(self.tombstones, 'tombstone')}, "
                f"{core.pluralize(self.files, 'file')}, {self.bytes:,} bytes"
-               f"{', encrypted' * self.encrypted}{'' if self.problems else ', whole'}")
+               f"{', encrypted' if self.encrypted else ''}{'' if self.problems else ', whole'}")
         yield from self.problems
 
 
@@ -100,13 +106,9 @@ def backup_files(store: FileStore, beside: Path) -> Iterator[tuple[str, bytes]]:
     if tombstones_of(store):
         tombstones = core.tombstones_file(*store.get_tombstones())
         yield "tombstones.json", core.seal(tombstones, store.files.cipher)
-    left_out = (r"(index|graph|tombstones)\.json|index\.journal|\.search/.*|.*\.damaged-.*"
-                r"|backups/(?!prune_|rejected_|snapshot_).*|\.vector_backend.*"
-                r"|\.state_(records|archive)\.json"
-                r"|stb_snapshot\.json|config\.yaml\.restored"
-                + (r"|store/.*" if store.files.cipher else ""))
     for name, path in steps(store, "backing up", files_of(store.root)):
-        if not re.fullmatch(left_out, name) and path != beside:
+        is_readable_note = name.startswith("store/") and store.files.cipher is not None
+        if not _LEFT_OUT.fullmatch(name) and not is_readable_note and path != beside:
             yield name, path.read_bytes()
 
 
@@ -143,9 +145,11 @@ def _newest_manual(store: FileStore) -> Path:
     return made[-1]
 
 
+_verify = verify                     # the command's parameter has this name
+
+
 def _backup(memory: HermesLite, *, file: str | None, verify: bool) -> Copy:
-    check = globals()["verify"]                    # the parameter has the name of the function
-    return check(memory, file) if verify else backup(memory, file)
+    return _verify(memory, file) if verify else backup(memory, file)
 
 
 OPERATIONS = (

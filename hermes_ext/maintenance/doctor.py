@@ -198,6 +198,7 @@ def _check_disk(root: Path) -> Check:
 
 
 def _check_lock(root: Path) -> Check:
+    """Try to take the store's lock, which another process may hold."""
     lock = core.FileLock(root / ".lock")
     try:
         lock.acquire(timeout=0.5)
@@ -361,8 +362,8 @@ def _check_mirror(store: FileStore) -> Check:
 
 def _check_search(store: FileStore) -> Check:
     """Load every index that claims to fit; look for ids in the graph that no record has."""
-    bad = [name for name, part in store.search_state.indexes.items()
-           if part.is_valid and not part.can_be_read()]
+    bad = [name for name, index in store.search_state.indexes.items()
+           if index.is_valid and not index.can_be_read()]
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
         graph = core.GraphStore.load(store.files.read("graph.json") or b"")
         unknown = graph.ids() - set(store.ids())

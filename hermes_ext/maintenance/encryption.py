@@ -170,24 +170,26 @@ def _next_cipher(memory: HermesLite) -> core.Cipher:
 def _bring_over(store: FileStore, target: core.Cipher | None,
                 cold: ColdFiles) -> tuple[int, list[str]]:
     """Seal every file under *target*, or open it where that is None; return (count, left)."""
-    no_mirror = target is not None and not store.config["encryption"]["markdown"]
+    has_plain_mirror = bool(store.config["encryption"]["markdown"])
 
-    def change(name: str, data: bytes, packed: bool) -> bytes | None:
-        if name.startswith("store/") and target:
+    def change(name: str, data: bytes, is_packed: bool) -> bytes | None:
+        if target and name.startswith("store/"):
             is_own = store.entry(PurePosixPath(name).stem) is not None
-            if packed or no_mirror and is_own:
-                return None
+            if is_packed or is_own and not has_plain_mirror:
+                return None                        # the records say the same, sealed
         if core.is_ciphertext(data):
             plain = core.unseal(data, store.files.cipher)
             if target is None:
                 return plain
             return data if opens(target, data) else target.seal(plain)
-        return target.seal(data) if target and SEALED.fullmatch(name) else data
+        is_to_be_sealed = target is not None and SEALED.fullmatch(name)
+        return target.seal(data) if is_to_be_sealed else data
 
     remove_files(leftovers(store.root))
     found = list(change_files(store, "bringing over", change))
     left = [name for name, is_read in found if not is_read]
-    changed_cold, left_cold = _reseal(cold, lambda data: change("cold/cold_file", data, False))
+    changed_cold, left_cold = _reseal(
+        cold, lambda data: change("cold/cold_file", data, is_packed=False))
     return len(found) - len(left) + changed_cold, left + left_cold
 
 

@@ -12,7 +12,7 @@ The store's lock is held meanwhile: every other process waits, or gets Locked.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -90,25 +90,37 @@ def forget(memory: HermesLite, *, id: str | None = None, room: str | None = None
     if id and store.get(id) is None and id in ColdFiles(store).memories:
         raise NotFound(f"{id} is in cold storage; run `archive --forget {id}`")
     why = memory.redactor.redact_field(reason) if reason else "forgotten"
-    if not (id or yes):
+    if id is None and not yes:
         chosen = _select(memory, **filters)
-        return Selection(tuple(m.id for m in chosen), tuple(m.content for m in chosen),
-                         dry_run=True)
+        return Selection(tuple(each.id for each in chosen),
+                         tuple(each.content for each in chosen), dry_run=True)
     with store.transaction():
-        if id:
-            chosen = [] if purge and store.get(id) is None and store.is_taken(id) else [
-                memory.get(id)]
-        else:
-            chosen = _select(memory, **filters)
+        chosen = _select(memory, **filters) if id is None else _one(memory, id, purge=purge)
         for each in chosen:
             store.remove(each.id, why=why, also=other_wordings(each.content))
-    ids = {each.id for each in chosen} | ({id} if id else set())
-    memory.systems.emit("forget", [each.id for each in chosen], why=why)
-    warnings = [w for each in chosen for w in memory.systems.notify("after_forget", each, why)]
+    forgotten = tuple(each.id for each in chosen)
+    memory.systems.emit("forget", list(forgotten), why=why)
+    warnings = []
+    for each in chosen:
+        warnings += memory.systems.notify("after_forget", each, why)
+
+    ids = {*forgotten, *([id] if id else [])}      # an id that was forgotten earlier, too
     purged, left = _purge(store, ids) if purge else ([], [])
-    held = sorted({name for each in ids for name in store.files.copies_of(each)} - {*left})
-    return Selection(tuple(m.id for m in chosen), (), tuple(purged), tuple(held), tuple(left),
+    held = {name for each in ids for name in store.files.copies_of(each)} - {*left}
+    return Selection(forgotten, (), tuple(purged), tuple(sorted(held)), tuple(left),
                      warnings=(*warnings, *memory.take_notices()))
+
+
+def _one(memory: HermesLite, memory_id: str, *, purge: bool) -> list[Memory]:
+    """Return the memory of an id; of one that was forgotten, and is to be purged, none.
+
+    NotFound for an unknown id.
+    """
+    store = file_store(memory)
+    was_forgotten = store.get(memory_id) is None and store.is_taken(memory_id)
+    if purge and was_forgotten:
+        return []
+    return [memory.get(memory_id)]
 
 
 def _select(memory: HermesLite, *, room: str | None, query: str | None,
@@ -119,69 +131,103 @@ def _select(memory: HermesLite, *, room: str | None, query: str | None,
     if query is not None and not words:
         raise UsageError("--query needs at least one word")
     end = memory.calendar.moment(until, "until", end=True)
+
+    def is_chosen(each: Memory) -> bool:
+        if source not in (None, each.source) or not words <= set(
+                core.tokenize_terms(each.content)):
+            return False
+        if since is None and end is None:
+            return True
+        made = core.parse_time(each.created_at)
+        return made is not None and (end is None or made <= end)
+
     rows = memory.list(room=room, since=since, tags=tags or (), agent=agent)
-    return [m for m in reversed(rows)
-            if source in (None, m.source)
-            and words <= set(core.tokenize_terms(m.content))
-            and (since is None and end is None or core.parse_time(m.created_at))
-            and (end is None or core.parse_time(m.created_at) <= end)]
+    return [each for each in reversed(rows) if is_chosen(each)]
 
 
 def _purge(store: FileStore, ids: set[str]) -> tuple[list[str], list[str]]:
     """Rewrite every copy without these memories; return (names rewritten, names left)."""
     cold = ColdFiles(store)
-    key, tombstones = store.get_tombstones()
-    fingerprints = {fingerprint for fingerprint, tombstone in tombstones.items()
-                    if tombstone["id"] in ids}
-
-    def kept(entry: object) -> object | None:
-        if not isinstance(entry, dict):
-            return None if any(memory_id in str(entry) for memory_id in ids) else entry
-        if str(entry.get("id")) in ids:
-            return None
-        fingerprint = core.tombstone_fingerprint(key, str(entry.get("content")))
-        return None if fingerprint in fingerprints else entry
-
-    def kept_lines(text: str) -> str:
-        lines = re.findall(r"[^\n]*\n|[^\n]+", text)
-        if len(lines) < 2 and any(memory_id in text for memory_id in ids):
-            raise ValueError("one line holds it all")
-        return "".join(line for line in lines if not any(i in line for i in ids))
-
-    def edit(name: str, data: bytes, packed: bool) -> bytes | None:
-        if not packed and name in ("index.json", "index.journal", COLD_INDEX):
-            return data
-        if not packed and PurePosixPath(name).name in cold.files:
-            return data                                # its index has to know, see below
-        if is_cold(name):
-            return edit_cold(data, kept)
-        if is_records(name):
-            return edit_entries(data, kept, kept_lines)
-        if name.startswith("store/"):
-            return None if PurePosixPath(name).stem in ids else data
-        if not any(memory_id.encode() in data for memory_id in ids) or _HOLDS_IDS.fullmatch(name):
-            return data
-        if name == "vectors.f32":
-            return core.without_vectors(data, ids)
-        if name == COLD_INDEX:                         # in a backup: restore needs no more of it
-            index = core.from_json(data)
-            return core.to_json({**index, "memories": {
-                i: row for i, row in index["memories"].items() if i not in ids}})
-        if name == "stb_snapshot.json":
-            return core.to_json([row for row in core.from_json(data) if row[0] not in ids])
-        if name != "vectors.json":
-            raise ValueError("a file of somebody else holds it")
-        content = core.from_json(data)
-        vectors = {i: vector for i, vector in content["vectors"].items() if i not in ids}
-        checksums = {i: each for i, each in content.get("checksums", {}).items() if i in vectors}
-        return core.to_json({**content, "checksums": checksums, "vectors": vectors})
-
+    purger = _Purger(store, ids, own_cold_files=cold.files.keys())
     with cold.locked(), store.transaction():
         places = {name: f"{cold.files[name]['place']}/{name}" for name in cold.names_of(ids)}
         cold_left = cold.drop(ids)
         remove_files(leftovers(store.root))
-        found = list(change_files(store, "purging", unsealed(store, edit)))
-    still = {*cold.names_of(ids)}
-    purged = [place for name, place in places.items() if name not in still]
-    return (purged + [name for name, ok in found if ok],
-            cold_left + [name for name, ok in found if not ok])
+        found = list(change_files(store, "purging", unsealed(store, purger.edit)))
+    still_held = cold.names_of(ids)
+    purged = [place for name, place in places.items() if name not in still_held]
+    purged += [name for name, is_read in found if is_read]
+    return purged, cold_left + [name for name, is_read in found if not is_read]
+
+
+class _Purger:
+    """Takes memories out of one file after the other.
+
+    Records that say the same under another id go, too. *own_cold_files* are those of this store,
+    whose index has to know: they are not touched here.
+    """
+
+    def __init__(self, store: FileStore, ids: set[str], *, own_cold_files: Collection[str]
+                 ) -> None:
+        self._ids = ids
+        self._own_cold_files = own_cold_files
+        self._key, tombstones = store.get_tombstones()
+        self._fingerprints = {fingerprint for fingerprint, tombstone in tombstones.items()
+                              if tombstone["id"] in ids}
+
+    def edit(self, name: str, data: bytes, is_packed: bool) -> bytes | None:
+        """Return a file without the memories, None to delete it; *is_packed*: it is in a backup.
+
+        ValueError for one that holds an id and that cannot be rewritten.
+        """
+        is_written_by_store = name in ("index.json", "index.journal", COLD_INDEX)
+        is_own_cold_file = PurePosixPath(name).name in self._own_cold_files
+        if not is_packed and (is_written_by_store or is_own_cold_file):
+            return data
+        if is_cold(name):
+            return edit_cold(data, self._kept)
+        if is_records(name):
+            return edit_entries(data, self._kept, self._kept_lines)
+        if name.startswith("store/"):
+            return None if PurePosixPath(name).stem in self._ids else data
+        names_one = any(memory_id.encode() in data for memory_id in self._ids)
+        if _HOLDS_IDS.fullmatch(name) or not names_one:
+            return data
+        if name == "vectors.f32":
+            return core.without_vectors(data, self._ids)
+        if name == COLD_INDEX:                     # in a backup: restore needs no more of it
+            index = core.from_json(data)
+            return core.to_json({**index, "memories": self._without_ids(index["memories"])})
+        if name == "stb_snapshot.json":
+            return core.to_json([row for row in core.from_json(data) if row[0] not in self._ids])
+        if name == "vectors.json":
+            content = core.from_json(data)
+            vectors = self._without_ids(content["vectors"])
+            checksums = {memory_id: each for memory_id, each
+                         in content.get("checksums", {}).items() if memory_id in vectors}
+            return core.to_json({**content, "checksums": checksums, "vectors": vectors})
+        raise ValueError("a file of somebody else holds it")
+
+    def _is_named_in(self, text: str) -> bool:
+        """Tell whether a text contains one of the ids."""
+        return any(memory_id in text for memory_id in self._ids)
+
+    def _without_ids(self, rows: Mapping[str, object]) -> dict[str, object]:
+        return {memory_id: row for memory_id, row in rows.items() if memory_id not in self._ids}
+
+    def _kept(self, entry: object) -> object | None:
+        """Return an entry of records, None where it is one of the memories or says the same."""
+        if not isinstance(entry, dict):
+            return None if self._is_named_in(str(entry)) else entry
+        if str(entry.get("id")) in self._ids:
+            return None
+        fingerprint = core.tombstone_fingerprint(self._key, str(entry.get("content")))
+        return None if fingerprint in self._fingerprints else entry
+
+    def _kept_lines(self, text: str) -> str:
+        """Return a file of records that is no JSON without the lines that name an id."""
+        lines = re.findall(r"[^\n]*\n|[^\n]+", text)
+        if len(lines) < 2 and self._is_named_in(text):
+            raise ValueError("one line holds it all")
+        return "".join(line for line in lines if not self._is_named_in(line))
+

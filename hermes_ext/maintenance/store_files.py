@@ -91,18 +91,26 @@ def leftovers(root: Path) -> list[Path]:
 
     Temporary is also what a killed `migrate` was writing: the store holds all of it.
     """
-    old = time.time() - 3600
-    left = [path for path in sorted(root.rglob(".*.tmp"))
-            if (found := _LEFTOVER.fullmatch(path.name)) and (
-                not _is_alive(int(found[1])) or path.stat().st_mtime < old)]
+    left = [path for path in sorted(root.rglob(".*.tmp")) if _is_abandoned(path)]
     left += [path for path in sorted((root / ".migrate").rglob("*"))
              if path.is_file() and path.name != ".lock"]
-    return left + [path for name, path in files_of(root)
-                   if ".damaged-" in name and DERIVED.fullmatch(name)]
+    left += [path for name, path in files_of(root)
+             if ".damaged-" in name and DERIVED.fullmatch(name)]
+    return left
+
+
+def _is_abandoned(path: Path) -> bool:
+    """Tell whether a temporary file is of a process that has ended, or more than an hour old."""
+    name = _LEFTOVER.fullmatch(path.name)
+    if name is None:
+        return False
+    pid = int(name[1])
+    return not _is_alive(pid) or path.stat().st_mtime < time.time() - 3600
 
 
 def _is_alive(pid: int) -> bool:
-    if pid == os.getpid():                            # a write of this process has ended
+    """Tell whether another process of this number runs, whoever started it."""
+    if pid == os.getpid():                         # a write of this process has ended
         return False
     try:
         os.kill(pid, 0)
@@ -140,27 +148,32 @@ def change_files(store: FileStore, what: str, change: Change, *,
         except (OSError, ValueError):
             yield name, False
             continue
-        packed, new = list(old) != [path.name], {}
+        is_archive_file = list(old) != [path.name]
+        new: dict[str, bytes | None] = {}
         for inner, data in old.items():
             try:
-                new[inner] = change(inner if packed else name, data, packed)
+                new[inner] = change(inner if is_archive_file else name, data, is_archive_file)
             except ValueError:
                 new[inner] = data
-                yield f"{name}: {inner}" if packed else name, False
+                yield f"{name}: {inner}" if is_archive_file else name, False
         if new != old:
             if not dry_run:
-                _write_changed(store, path, new, packed)
+                _write_changed(store, path, new, is_archive_file=is_archive_file)
             yield name, True
 
 
-def _write_changed(store: FileStore, path: Path, new: dict[str, bytes | None],
-                   packed: bool) -> None:
-    if packed:
-        write_archive(store, path, ((n, d) for n, d in new.items() if d is not None))
-    elif new[path.name] is None:
+def _write_changed(store: FileStore, path: Path, new: dict[str, bytes | None], *,
+                   is_archive_file: bool) -> None:
+    """Write a file, or the files inside an archive, anew; None deletes one."""
+    if is_archive_file:
+        kept = ((name, data) for name, data in new.items() if data is not None)
+        write_archive(store, path, kept)
+        return
+    data = new[path.name]
+    if data is None:
         path.unlink()
     else:
-        core.write_atomic(path, new[path.name])
+        core.write_atomic(path, data)
 
 
 def unsealed(store: FileStore, edit: Change) -> Change:
@@ -168,8 +181,10 @@ def unsealed(store: FileStore, edit: Change) -> Change:
     def change(name: str, data: bytes, packed: bool) -> bytes | None:
         old = core.unseal(data, store.files.cipher)
         new = edit(name, old, packed)
-        if new is None or new == old:
-            return None if new is None else data
+        if new is None:
+            return None
+        if new == old:
+            return data
         return store.files.cipher.seal(new) if core.is_ciphertext(data) else new
     return change
 
@@ -239,25 +254,31 @@ def write_archive(store: FileStore, path: Path, files: Iterable[tuple[str, bytes
 def check_archive(files: list[tuple[str, bytes]], path: Path) -> dict:
     """Hold an archive against its manifest; return that. A name that leads out is refused."""
     for name, _ in files:
-        parts = PurePosixPath(name)
-        if parts.is_absolute() or ".." in parts.parts or re.search(r"[\\:\0]", name) or (
-                parts.as_posix() != name):
+        if not _stays_inside(name):
             raise Refused(f"{path}: the name {name!r} in it leads out of the folder; this is no "
                           "backup of ours, nothing was changed", "unsafe_name")
     content = dict(files)
     try:
         manifest = core.from_json(content["MANIFEST.json"])
         listed = dict(manifest["files"])
-        found = {name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-                 for name, data in files if name != "MANIFEST.json"}
     except (KeyError, ValueError, TypeError):
         raise DamagedData(f"{path}: it has no manifest, so it is cut off or no backup of ours"
                           ) from None
-    wrong = sorted(n for n in {*listed, *found} if listed.get(n) != found.get(n))
-    if wrong or len(content) != len(files) or "index.json" not in content:
+    found = {name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+             for name, data in files if name != "MANIFEST.json"}
+    wrong = sorted(name for name in {*listed, *found} if listed.get(name) != found.get(name))
+    has_a_name_twice = len(content) != len(files)
+    if wrong or has_a_name_twice or "index.json" not in content:
         raise DamagedData(f"{path}: {', '.join(wrong[:3]) or 'a file'} in it is not what the "
                           "manifest says")
     return manifest
+
+
+def _stays_inside(name: str) -> bool:
+    """Tell whether a name in an archive is a plain path below the folder, on every machine."""
+    parts = PurePosixPath(name)
+    is_plain = parts.as_posix() == name and not re.search(r"[\\:\0]", name)
+    return is_plain and not parts.is_absolute() and ".." not in parts.parts
 
 
 def is_cold(name: str) -> bool:
@@ -268,7 +289,7 @@ def is_cold(name: str) -> bool:
 def edit_cold(data: bytes, fix: Callable[[object], object | None]) -> bytes:
     """Apply *fix* to every entry of a cold file's plain bytes; ValueError when it is damaged."""
     before = [each.entry() for each in unpack(data)]
-    after = [fixed for entry in before if (fixed := fix(entry)) is not None]
+    after = [entry for entry in map(fix, before) if entry is not None]
     return data if after == before else pack(map(Memory.from_entry, after))
 
 
@@ -278,17 +299,23 @@ def is_records(name: str) -> bool:
 
 def edit_entries(data: bytes, fix: Callable[[object], object | None],
                   text: Callable[[str], str]) -> bytes:
-    """Apply *fix* to every entry of a JSON file of records, *text* to a file that is none."""
+    """Apply *fix* to every entry of a JSON file of records, *text* to a file that is none.
+
+    The entries are the JSON itself, or stand in it under `memories`. One of which *fix* makes
+    None goes.
+    """
     content = maybe_json(data)
-    entries = content.get("memories") if isinstance(content, dict) else content
+    is_mapping = isinstance(content, dict)
+    entries = content.get("memories") if is_mapping else content
     if not isinstance(entries, list):
         return text(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
     fixed = [fix(entry) for entry in entries]
     if fixed == entries:
         return data
     kept = [entry for entry in fixed if entry is not None]
-    return core.to_json({**content, "memories": kept}) if isinstance(content, dict) else (
-        core.join_rows(map(core.to_json, kept)))
+    if is_mapping:
+        return core.to_json({**content, "memories": kept})
+    return core.join_rows(map(core.to_json, kept))
 
 
 def maybe_json(data: bytes) -> object:
@@ -313,12 +340,13 @@ def keys_of(memory: HermesLite) -> list[bytes]:
 
 def is_behind(root: Path, keys: list[bytes]) -> bool:
     """Tell whether a file is sealed under an older key than the first; a damaged one is not."""
-    newest, every = core.Cipher(keys[0]), core.Cipher(*keys)
+    newest = core.Cipher(keys[0])
+    any_key = core.Cipher(*keys)
     for _, path in files_of(root):
         with contextlib.suppress(OSError, ValueError):
-            if any(not opens(newest, data) and opens(every, data)
-                   for _, data in core.read_files(path)):
-                return True
+            for _, data in core.read_files(path):
+                if not opens(newest, data) and opens(any_key, data):
+                    return True
     return False
 
 
@@ -376,9 +404,9 @@ class Scrubber:
         return clean
 
     def edit(self, name: str, data: bytes, packed: bool) -> bytes:
-        """Redact one file; ValueError for what is no text."""
-        if DERIVED.fullmatch(name) or name in _UNTOUCHED or (
-                name == "index.journal" and not packed):
+        """Redact one file; ValueError for what is no text. *packed*: it is inside an archive."""
+        is_journal_in_use = name == "index.journal" and not packed
+        if DERIVED.fullmatch(name) or name in _UNTOUCHED or is_journal_in_use:
             return data
         if name.startswith(("tombstones.", "backups/tombstones.")):
             return self._edit_tombstones(data)
@@ -386,11 +414,12 @@ class Scrubber:
             return edit_cold(data, self.entry)
         if is_records(name):
             return edit_entries(data, self.entry, self.text)
-        if name.endswith(".json") and isinstance(content := maybe_json(data), dict):
-            fixed = core.redact_nested(content, self.text)
-            return data if fixed == content else core.to_json(fixed)
         if _LOG.fullmatch(name):
             return b"".join(map(self._edit_line, data.splitlines(keepends=True)))
+        content = maybe_json(data) if name.endswith(".json") else None
+        if isinstance(content, dict):
+            fixed = core.redact_nested(content, self.text)
+            return data if fixed == content else core.to_json(fixed)
         return self._edit_text(data)
 
     def _edit_text(self, data: bytes) -> bytes:
@@ -411,8 +440,8 @@ class Scrubber:
         content = core.from_json(data)
         if not core.fits(content, {"tombstones": {str: {"why": str}}}):
             raise ValueError("no tombstones")
-        fixed = {mark: {**tombstone, "why": self.text(tombstone["why"])}
-                 for mark, tombstone in content["tombstones"].items()}
+        fixed = {fingerprint: {**tombstone, "why": self.text(tombstone["why"])}
+                 for fingerprint, tombstone in content["tombstones"].items()}
         if fixed == content["tombstones"]:
             return data
         body = {**content, "tombstones": fixed}
