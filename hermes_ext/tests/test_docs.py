@@ -480,6 +480,30 @@ class TestExtensions(unittest.TestCase):
         self.assertEqual(named - listed, set())
 
 
+@unittest.skipUnless(importlib.util.find_spec("yaml"), "needs PyYAML")
+class TestBrain(unittest.TestCase):
+    """Every command that docs/brain.md shows, in order, on one root."""
+
+    def test_the_commands_print_what_the_document_shows(self) -> None:
+        root = Path(tempfile.mkdtemp(dir=FAST))
+        self.addCleanup(shutil.rmtree, root)
+        (root / "config.yaml").write_text("systems: {brain: {}}")
+        parts = "".join(blocks("docs/brain.md", "console")).split("$ ")[1:]
+        self.assertGreaterEqual(len(parts), 12)
+        for part in parts:
+            command, _, shown = part.partition("\n")
+            done = subprocess.run(
+                [sys.executable, HOME / "hermes_lite.py", "--root", root,
+                 *shlex.split(command)[1:]], capture_output=True, stdin=subprocess.DEVNULL,
+                env={"PATH": os.defpath, "HERMES_VECTOR_BACKEND": "local"}, encoding="utf-8")
+            pattern = re.escape(shown).replace("ID", STAND_INS["ID"])
+            pattern = re.sub(r"(?m)^(?:\\ )*…\n", r"(?:.*\\n)+", pattern.replace("\\\n", "\n"))
+            with self.subTest(command=command):
+                self.assertEqual((done.returncode, done.stderr.replace(
+                    "hermes-lite: nothing found\n", "")), (0, ""))
+                self.assertRegex(done.stdout, rf"\A{pattern}\Z")
+
+
 class TestReadme(unittest.TestCase):
     """The session that README shows; what else it says is tried by the core's tests."""
 
