@@ -12,13 +12,14 @@ from hermes_lite import HermesLite, Memory
 class BrainCase(LanesCase):
     """A root with anchors, salience, audit, rules, lanes and the brain."""
     brain: dict = {}
+    beside: dict = {}                  # more systems
     more: dict = {}                    # of config.yaml
 
     def configure(self) -> None:
         self.root.mkdir(exist_ok=True)
         lanes = {"rebound": {"facts": 1000}, **self.settings}
         systems = {"anchors": {}, "salience": {}, "audit": {}, "rules": {}, "lanes": lanes,
-                   "brain": self.brain}
+                   "brain": self.brain, **self.beside}
         (self.root / "config.yaml").write_text(json.dumps({
             "systems": systems, "storage": {"backend": self.backend}, **self.more}))
 
@@ -45,3 +46,9 @@ class BrainCase(LanesCase):
     def found(self, query: str, *words: str) -> "list[str]":
         """Return the ids that a recall finds."""
         return [hit["memory"]["id"] for hit in self.result("recall", query, *words)["hits"]]
+
+
+def behind_buffer(case: type) -> type:
+    """Return the same tests over the SQLite archive behind the short-term buffer."""
+    return type(f"{case.__name__}BehindBuffer", (case,), {
+        "backend": "archive", "beside": {"buffer": {}}})

@@ -11,7 +11,7 @@ from hermes_ext.brain.note import note_of
 from hermes_ext.brain.sleep import forgotten, revive
 from hermes_ext.brain.strength import USES, strength_at
 from hermes_ext.tests.base import HOME, NOW, TIMEOUT, core, is_killed, setUpModule, word  # noqa: F401
-from hermes_ext.tests.brain_base import BrainCase
+from hermes_ext.tests.brain_base import BrainCase, behind_buffer
 from hermes_ext.tests.lanes_base import on_archive
 from hermes_lite import HermesLite
 
@@ -399,8 +399,10 @@ for number in range(20):
 
 
 StrengthsOnArchive = on_archive(Strengths)
+StrengthsBehindBuffer = behind_buffer(Strengths)
 SchedulesOnArchive = on_archive(Schedules)
 SleepOnArchive = on_archive(Sleep)
+SleepBehindBuffer = behind_buffer(Sleep)
 KillsOnArchive = on_archive(Kills)
 TogetherOnArchive = on_archive(Together)
 

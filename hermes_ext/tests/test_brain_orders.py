@@ -7,8 +7,8 @@ from hermes_ext.brain.candidates import MOST
 from hermes_ext.brain.cycle import cycle
 from hermes_ext.brain.note import note_of, sources_of
 from hermes_ext.brain.orders import decline, fulfil, get_order, keep, orders
-from hermes_ext.tests.base import NOW, core, is_killed, setUpModule, word  # noqa: F401
-from hermes_ext.tests.brain_base import BrainCase
+from hermes_ext.tests.base import HAS_CRYPTO, NOW, core, is_killed, setUpModule, word  # noqa: F401
+from hermes_ext.tests.brain_base import BrainCase, behind_buffer
 from hermes_ext.tests.lanes_base import on_archive
 from hermes_lite import HermesLite
 
@@ -343,6 +343,27 @@ class Answering(BrainCase):
         self.fail("answering has no end")
 
 
+@unittest.skipUnless(HAS_CRYPTO, "needs cryptography")
+class Encrypted(BrainCase):
+    """The brain of an encrypted store writes nothing that can be read."""
+
+    def test_neither_texts_nor_concepts_nor_states_can_be_read(self) -> None:
+        secret, on = word(), {"HERMES_ENCRYPT": "on"}
+        self.command("encrypt", "on")
+        for text in CASES:
+            self.command("remember", f"{secret} {text}", "--tags", f"c{secret}", **on)
+        self.command("brain", "cycle", **on)
+        self.result("recall", secret, **on)
+        order_id = self.result("brain", "orders", **on)[0]["id"]
+        self.command("brain", "fulfil", order_id, "--text", f"{secret} {PATTERN}", **on)
+        self.command("brain", "cycle", **on)
+        self.command("undo", **on)
+        found = [name for name in self.grep(secret) if not name.startswith("store/")]
+        self.assertEqual(found, [])                # the Markdown mirror is for people
+        for name in (".state_brain.json", ".state_brain_log.json"):
+            self.assertTrue(core.is_ciphertext((self.root / name).read_bytes()), name)
+
+
 class Size(BrainCase):
     """Candidates cost one pass over the entries and few searches, however many there are."""
 
@@ -367,6 +388,7 @@ class Size(BrainCase):
 
 AskingOnArchive = on_archive(Asking)
 AnsweringOnArchive = on_archive(Answering)
+AnsweringBehindBuffer = behind_buffer(Answering)
 SizeOnArchive = on_archive(Size)
 
 if __name__ == "__main__":
