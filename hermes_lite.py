@@ -3089,9 +3089,11 @@ def tokenize_terms(text: str, *, stem: bool = False, grams: int = 3,
         words = _WORD.findall(part)
         for word in words:
             terms += _word_terms(word, stem)
-        if words and before and part.startswith(words[0]):
+        touches_before = before and words and part.startswith(words[0])
+        touches_run = run and words and part.endswith(words[-1])
+        if touches_before:                           # 盘D: the word behind 盘
             terms += [before[-n:] + words[0] for n in (1, 2) if n <= len(before)]
-        if words and run and part.endswith(words[-1]):
+        if touches_run:                              # D盘
             terms += [words[-1] + run[:n] for n in (1, 2) if n <= len(run)]
         pairs = [*map(add, run, run[1:])]
         terms += run
@@ -3104,7 +3106,7 @@ def tokenize_terms(text: str, *, stem: bool = False, grams: int = 3,
 
 @functools.lru_cache(1 << 16)
 def _word_terms(word: str, stem: bool) -> list[str]:
-    """Return a word and, where signs join its parts, each of them."""
+    """Return a word and, where signs join its parts, each: v1.2 gives v1.2, 1.2, v1, 2."""
     cut = _stem if stem else str
     whole = word.strip("_")
     if not whole:
@@ -3217,8 +3219,10 @@ def query_terms(terms: list[str]) -> list[str]:
     English, German and Chinese; words that another of them needs (war, die, hat, us) stay in.
     """
     stop = _stop_terms()
-    return [term for term in terms if term.partition("'")[0] not in stop
-            and not _STOP_CHARACTERS.issuperset(term)] or terms
+    telling = [term for term in terms
+               if term.partition("'")[0] not in stop              # I'm, what's
+               and not _STOP_CHARACTERS.issuperset(term)]
+    return telling or terms
 
 
 def speaker_labels(terms: Iterable[str]) -> list[str]:
@@ -3243,8 +3247,8 @@ def identifiers(query: str) -> list[str]:
     "db_main", "getUser"; a hyphen alone makes none.
     """
     has_sign = _compiled(r"[\d_./:@#+]|[a-z][A-Z]").search
-    found = (normalise(word) for word in _whole_words(query) if _size(word) > 2 and has_sign(word))
-    return list(dict.fromkeys(found))[:3]
+    words = [word for word in _whole_words(query) if _size(word) >= 3 and has_sign(word)]
+    return list(dict.fromkeys(map(normalise, words)))[:3]
 
 
 def is_one_word(text: str) -> bool:
@@ -3265,8 +3269,8 @@ def _whole_words(text: str) -> list[str]:
 
 def _share_in_word(piece: str, text: str) -> float:
     """Return how much of the shortest word that holds *piece* it makes up; both normalised."""
-    return max((len(piece) / len(word) for word in _whole_words(text) if piece in word),
-               default=0.0)
+    lengths = [len(word) for word in _whole_words(text) if piece in word]
+    return len(piece) / min(lengths) if lengths else 0.0
 
 
 # -- spans of time ------------------------------------------------------------
@@ -3335,37 +3339,47 @@ def _named_days(text: str, now: datetime) -> tuple[datetime, datetime] | None:
 
 
 def _first_match(patterns: Iterable[re.Pattern[str]], text: str) -> re.Match[str] | None:
-    return next(filter(None, (pattern.search(text) for pattern in patterns)), None)
+    for pattern in patterns:
+        if found := pattern.search(text):
+            return found
+    return None
 
 
-def _days_ago(today: datetime, count: str, size: int) -> tuple[datetime, datetime]:
-    number = _COUNTS.get(count) or int(count if count.isdecimal() else _chinese_number(count))
-    first = today - timedelta(size * min(number, 999) + _SLACK[size])
-    return first, first + timedelta(2 * _SLACK[size] + 1)
+def _days_ago(today: datetime, count: str, days_of_unit: int) -> tuple[datetime, datetime]:
+    """Return the days around *count* units ago: with a week of 7 days, two are 11 to 17 days."""
+    if count in _COUNTS:
+        number = _COUNTS[count]
+    else:
+        number = int(count if count.isdecimal() else _chinese_number(count))
+    slack = _SLACK[days_of_unit]
+    first = today - timedelta(days_of_unit * min(number, 999) + slack)
+    return first, first + timedelta(2 * slack + 1)
 
 
 def _monday(today: datetime, is_this: bool) -> datetime:
+    """Return the Monday of this week, or of the last."""
     return today - timedelta(today.weekday() + (0 if is_this else 7))
 
 
 def _calendar(today: datetime, is_this: bool, unit: str) -> tuple[datetime, datetime]:
     """Return the last, or this, week, month or year; or the latest such weekday before today."""
     if unit in _WEEKDAYS:
-        back = (today.weekday() - _WEEKDAYS[unit] - 1) % 7 + 1
-        first = today - timedelta(back)
+        days_back = (today.weekday() - _WEEKDAYS[unit] - 1) % 7 + 1      # 1 to 7
+        first = today - timedelta(days_back)
         return first, first + timedelta(1)
-    size = _UNITS[unit]
-    if size == 7:
+    if _UNITS[unit] == _UNITS["week"]:
         monday = _monday(today, is_this)
         return monday, monday + timedelta(7)
-    start = _start_of(size, today)
-    return (start, today + timedelta(1)) if is_this else (
-        _start_of(size, start - timedelta(1)), start)
+    start = _start_of(unit, today)
+    if is_this:
+        return start, today + timedelta(1)
+    return _start_of(unit, start - timedelta(1)), start
 
 
-def _start_of(size: int, day: datetime) -> datetime:
+def _start_of(unit: str, day: datetime) -> datetime:
     """Return the first day of the month, or of the year, that *day* is in."""
-    return day.replace(day=1) if size == 30 else day.replace(month=1, day=1)
+    is_month = _UNITS[unit] == _UNITS["month"]
+    return day.replace(day=1) if is_month else day.replace(month=1, day=1)
 
 
 # -- tags ---------------------------------------------------------------------
@@ -3377,8 +3391,8 @@ def cut_tags(tags: object) -> tuple[str, ...]:
             tags = json.loads(tags)
     if isinstance(tags, (bytes, Mapping)) or not isinstance(tags, Iterable):
         raise UsageError(f"tags is of type {type(tags).__name__}; give a list of strings")
-    texts = (tags,) if isinstance(tags, str) else map(str, tags)
-    parts = (part for text in texts for part in _compiled(r"[\s,，、]+").split(text))
+    text = tags if isinstance(tags, str) else ",".join(map(str, tags))
+    parts = _compiled(r"[\s,，、]+").split(text)
     return tuple(dict.fromkeys(part for part in parts if part.lstrip("#＃")))
 
 
@@ -3389,8 +3403,10 @@ def tag_forms(tags: object) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=20_000)
 def _forms_of(tag: str) -> tuple[str, ...]:
+    """Return the form of one tag; several where a sign in it is a comma in NFKC, none for "#"."""
     parts = cut_tags(_unicode(_unicode(tag).casefold()))
-    return tuple(form for part in parts if (form := part.lstrip("#")))
+    forms = [part.lstrip("#") for part in parts]
+    return tuple(filter(None, forms))
 
 
 # -- likeness -----------------------------------------------------------------
@@ -3440,18 +3456,19 @@ def most_similar(text: str, others: Iterable[tuple[str, str]]) -> tuple[str, flo
     the one seen first.
     """
     mine = normalise(text)
-    best: tuple[str, float] | None = None
     if len(mine) < SHORTEST_DUPLICATE:
         return None
+    best: tuple[str, float] | None = None
     for key, other in others:
         theirs = normalise(other)
         if len(theirs) < SHORTEST_DUPLICATE or differs_in_fact(text, other):
             continue
         least = best[1] if best else DUPLICATE_RATIO
-        if _quick_ratio(mine, theirs) < least:
+        if _quick_ratio(mine, theirs) < least:         # spares the exact ratio, which is slow
             continue
         ratio = _ratio(mine, theirs)
-        if ratio > least or (best is None and ratio >= least):
+        is_better = ratio > least if best else ratio >= least
+        if is_better:
             best = key, ratio
     return best
 
@@ -3510,6 +3527,7 @@ def _facts_as_written(text: str) -> list[tuple[str, str]]:
 
 
 def _written_words(text: str) -> list[str]:
+    """Return the words, numbers and signs of a text: don't is "do not", Anna's is Anna."""
     text = _unicode(text)
     if "'" in text or "’" in text or "cannot" in text.lower():
         text = _compiled(r"(?i)n['’]t\b|(?<=can)not\b").sub(" not", text)
@@ -3523,8 +3541,10 @@ def _canonical(raw: str) -> str:
     word = raw.casefold()
     if word[0] in _CHINESE_NUMERALS:
         return _chinese_number(word) if len(word) < 20 else word
-    if not (word[-1].isalnum() or raw[-1].isalnum()):          # İ folds to an i and a dot
-        return word if word in "%#@" or unicodedata.category(word) in ("Sm", "Sc", "So") else ""
+    is_sign = not word[-1].isalnum() and not raw[-1].isalnum()     # İ folds to an i and a dot
+    if is_sign:
+        has_meaning = word in "%#@" or unicodedata.category(word) in ("Sm", "Sc", "So")   # + € °
+        return word if has_meaning else ""
     if _compiled(r"\d{1,3}(,\d{3})+(\.\d+)?").fullmatch(word):
         return word.replace(",", "")
     if word not in _CANONICAL and word.isascii() and word.isalpha():
@@ -3577,6 +3597,19 @@ def differs_in_fact(a: str, b: str) -> str | None:
     one, two = _facts_as_written(a), _facts_as_written(b)
     if len(one) == len(two) and all(map(_is_same_word, one, two)):
         return None
+    one, two = _without_common_ends(one, two)
+    words = {word for word, _ in one + two}
+    if any(c.isdigit() for word in words for c in word):
+        kind = "number"
+    else:
+        kind = "word" if words.isdisjoint(_NEGATIONS) else "negation"
+    shown = [" ".join(raw for _, raw in side[:6]) or "–" for side in (one, two)]
+    return f"{kind}: {' / '.join(shown)}"
+
+
+def _without_common_ends(one: list[tuple[str, str]], two: list[tuple[str, str]],
+                         ) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Return two lists of words from the first pair that differs to the last."""
     start = 0
     while start < min(len(one), len(two)) and _is_same_word(one[start], two[start]):
         start += 1
@@ -3584,37 +3617,45 @@ def differs_in_fact(a: str, b: str) -> str | None:
     while one and two and _is_same_word(one[-1], two[-1]):
         one.pop()
         two.pop()
-    words = {word for word, _ in one + two}
-    if any(c.isdigit() for word in words for c in word):
-        kind = "number"
-    else:
-        kind = "word" if words.isdisjoint(_NEGATIONS) else "negation"
-    shown = (" ".join(raw for _, raw in side[:6]) or "–" for side in (one, two))
-    return f"{kind}: {' / '.join(shown)}"
+    return one, two
 
 
 def _is_same_word(one: tuple[str, str], two: tuple[str, str]) -> bool:
-    """Tell whether two words, each (canonical, as written), are the same but for a typo."""
-    is_named = one[1][0].isupper() or two[1][0].isupper()      # William is not Williams
-    if one[0] == two[0]:
-        return not is_named or not one[0].isalpha() or one[1].casefold() == two[1].casefold()
-    return not is_named and _outline(one[0]) == _outline(two[0]) and _is_typo(one[0], two[0])
+    """Tell whether two words, each (canonical, as written), are the same but for a typo.
+
+    Of words with a capital, which may be names, none is a typo and no ending is left out:
+    William is not Williams.
+    """
+    (word, raw), (other_word, other_raw) = one, two
+    is_name = raw[0].isupper() or other_raw[0].isupper()
+    if word == other_word:
+        return not is_name or not word.isalpha() or raw.casefold() == other_raw.casefold()
+    if is_name or _outline(word) != _outline(other_word):
+        return False
+    return _is_typo(word, other_word)
 
 
 def _outline(word: str) -> str:
-    """Return what no typo changes of a word: words that `_is_typo` takes as one have the same."""
+    """Return what no typo changes of a word, its ends: timeout, timoeut and timeuot are t…t."""
     return f"{word[0]}…{word[-1]}" if len(word) > 5 and word.isalpha() else word
 
 
 def _is_typo(a: str, b: str) -> bool:
-    """Tell whether two words differ by one swap, one letter too many, or one wrong vowel."""
-    a, b = sorted((a, b), key=len)
-    at = next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), len(a))
-    if len(a) < len(b):
-        return a[at:] == b[at + 1:]
-    is_swap = a[at + 2:] == b[at + 2:] and a[at:at + 2] == b[at:at + 2][::-1]
-    are_vowels = len(a) > 6 and a[at] in "aeiou" and b[at] in "aeiou"
-    return is_swap or (are_vowels and a[at + 1:] == b[at + 1:])
+    """Tell whether two words differ by one swap, one letter too many, or one wrong vowel.
+
+    serevr and server, serrver and server, timaout and timeout.
+    """
+    short, long = sorted((a, b), key=len)
+    at = 0                                        # where they begin to differ
+    while at < len(short) and short[at] == long[at]:
+        at += 1
+    if len(short) < len(long):
+        return short[at:] == long[at + 1:]
+    rest_is_same = short[at + 1:] == long[at + 1:]
+    are_vowels = len(short) > 6 and short[at] in "aeiou" and long[at] in "aeiou"
+    is_swap = (short[at:at + 2] == long[at:at + 2][::-1]
+               and short[at + 2:] == long[at + 2:])
+    return is_swap or (are_vowels and rest_is_same)
 
 
 def fingerprint(text: str) -> str:
@@ -3647,13 +3688,14 @@ def find_conflicts(new: str, old: str) -> list[tuple[str, str]]:
     """
     _check_text(new, old)
     low = old.casefold()
-    found = [(mine.entity, "assertion") for mine in _name_assertions(new) if mine.entity in low
+    found = [(mine.entity, "assertion")
+             for mine in _name_assertions(new) if mine.entity in low
              for theirs in _name_assertions(old) if _names_contradict(mine, theirs)]
     if not found:       # "uses X" and "does not use X" would be told twice
-        olds = [_value_assertion(sentence) for sentence in _first_sentences(old)]
-        found = [(_subject_name(mine.words), "value")
-                 for mine in map(_value_assertion, _first_sentences(new))
-                 if any(_values_contradict(mine, theirs) for theirs in olds)]
+        old_values = [_value_assertion(sentence) for sentence in _first_sentences(old)]
+        for mine in map(_value_assertion, _first_sentences(new)):
+            if any(_values_contradict(mine, theirs) for theirs in old_values):
+                found.append((_subject_name(mine.words), "value"))
     return list(dict.fromkeys(found))
 
 
@@ -3723,6 +3765,7 @@ class _NameAssertion(NamedTuple):
 
 
 def _names_contradict(one: _NameAssertion, two: _NameAssertion) -> bool:
+    """Tell whether one takes up what the other gives up; not another's, nor in another place."""
     if one.entity != two.entity or one.sign == two.sign:
         return False
     is_same_subject = not one.subject or not two.subject or any(
@@ -3737,7 +3780,7 @@ def _name_assertions(text: str) -> list[_NameAssertion]:
 
     What is given up is looked for first, and what matched is not read again: 用 stands in 不用.
     """
-    found: list[tuple[int, int, _NameAssertion]] = []
+    found: list[tuple[int, int, _NameAssertion]] = []      # sentence, place in it, assertion
     sentences = [*_first_sentences(text)]
     low = _lowered(sentences)
     for sign, patterns in ((-1, _GIVEN_UP), (1, _TAKEN_UP)):
@@ -3745,18 +3788,29 @@ def _name_assertions(text: str) -> list[_NameAssertion]:
             if not _may_match(source, low):
                 continue
             for number, sentence in enumerate(sentences):
-                def take(match: re.Match[str], number: int = number, sign: int = sign) -> str:
-                    assertion = _name_assertion(match, sign)
-                    if assertion is None:
-                        return match[0]
-                    found.append((number, match.start(), assertion))
-                    return "\0".rjust(len(match[0]))     # what follows keeps its place
-                sentences[number] = _assertion_pattern(source).sub(take, sentence)
+                sentences[number], assertions = _cut_names(source, sentence, sign)
+                found += [(number, place, assertion) for place, assertion in assertions]
             low = _lowered(sentences)
     return [assertion for *_, assertion in sorted(found, key=lambda row: row[:2])]
 
 
+def _cut_names(source: str, sentence: str, sign: int,
+               ) -> tuple[str, list[tuple[int, _NameAssertion]]]:
+    """Return a sentence without what a pattern matches, and (place, assertion) of each match."""
+    found = []
+
+    def cut(match: re.Match[str]) -> str:
+        assertion = _name_assertion(match, sign)
+        if assertion is None:
+            return match[0]
+        found.append((match.start(), assertion))
+        return "\0".rjust(len(match[0]))         # as long: what follows keeps its place
+
+    return _assertion_pattern(source).sub(cut, sentence), found
+
+
 def _name_assertion(match: re.Match[str], sign: int) -> _NameAssertion | None:
+    """Return what a match asserts; None where no name stands in its group."""
     entity = _entity(match[1])
     if not entity:
         return None
@@ -3870,23 +3924,17 @@ class _ValueAssertion(NamedTuple):
 
 @functools.lru_cache(maxsize=4_096)
 def _value_assertion(sentence: str) -> _ValueAssertion:
+    """Return what a sentence says of its subject: the words that are left without the values."""
     text = _IDIOM.sub(" ", normalise(sentence))
     text, offs = _OFF.subn(" ", text)
     text, ons = _ON.subn(" ", text)
     text, changes = _CHANGE.subn(" ", text)
-    values = set()
+    text, values = _cut_values(text)
 
-    def take(match: re.Match[str]) -> str:
-        ends_sentence = not match.string[match.end():].strip(" .,)")
-        if ends_sentence or _has_subject(match.string[:match.start()]):
-            values.add(_value_facts(str(match.lastgroup), match[0]))
-            return " "
-        return f" {match[0].replace(' ', '')} "              # it names the subject
-
-    text = _VALUE.sub(take, text)
     words: dict[str, str] = {}
     denied = set()
-    sign = -1 if offs % 2 else 1
+    is_off = offs % 2 == 1                        # off twice is on
+    sign = -1 if is_off else 1
     is_denied = False
     for word, raw in _facts_as_written(text):
         if word in _NEGATIONS:
@@ -3898,6 +3946,20 @@ def _value_assertion(sentence: str) -> _ValueAssertion:
                 denied.add(word)
     return _ValueAssertion(words, sign, bool(offs + ons), bool(changes), frozenset(values),
                            frozenset(denied))
+
+
+def _cut_values(text: str) -> tuple[str, set[tuple[str, ...]]]:
+    """Return a text without its values, and these; a number that names the subject stays."""
+    values = set()
+
+    def cut(match: re.Match[str]) -> str:
+        ends_sentence = not match.string[match.end():].strip(" .,)")
+        if ends_sentence or _has_subject(match.string[:match.start()]):
+            values.add(_value_facts(str(match.lastgroup), match[0]))
+            return " "
+        return f" {match[0].replace(' ', '')} "   # "7 days is the limit of plan 2"
+
+    return _VALUE.sub(cut, text), values
 
 
 @functools.lru_cache(maxsize=4_096)
@@ -3914,18 +3976,28 @@ def _has_subject(text: str) -> bool:
 
 
 def _has_cjk(words: Iterable[str]) -> bool:
+    """Tell whether one of the words is of such a script, which follow all others in order."""
     return max(words, default="") > _CJK_BEGINS
 
 
 def _values_contradict(a: _ValueAssertion, b: _ValueAssertion) -> bool:
+    """Tell whether two say other values of the same subject, or one denies what the other says.
+
+    The subjects are the same if their words are: "the port is 8080", "the port is 8081". What
+    says that something is new may name a part: "the timeout is now 30 s".
+    """
     if a.sign != b.sign:
         return _denies(a, b) if a.sign < 0 else _denies(b, a)
-    one, two = a.values - b.values, b.values - a.values
-    if len(one) != 1 or len(two) != 1 or {v[0] for v in one} != {v[0] for v in two}:
-        return False
     if not a.words or not b.words:
         return False
-    return (a.words.keys() == b.words.keys() or (a.is_change and _is_within(a.words, b.words))
+    only_a, only_b = a.values - b.values, b.values - a.values
+    if len(only_a) != 1 or len(only_b) != 1:
+        return False
+    (kind_a, *_), (kind_b, *_) = *only_a, *only_b
+    if kind_a != kind_b:                          # a date is no other number
+        return False
+    return (a.words.keys() == b.words.keys()
+            or (a.is_change and _is_within(a.words, b.words))
             or (b.is_change and _is_within(b.words, a.words)))
 
 
@@ -3998,6 +4070,7 @@ def conflict_queries(text: str) -> list[ConflictQuery]:
 
 
 def _queries_for(one: _ValueAssertion) -> Iterator[ConflictQuery]:
+    """Yield what contradicts a value (another value), a state (the other one), a statement."""
     words = [*one.words.values()]
     if one.values and words:
         same = _subject_label("v", one.sign, one.kinds, one.words)
@@ -4056,7 +4129,9 @@ def chain_labels(words: Iterable[str]) -> list[str]:
     """Return a label of the longest word, of the two longest, ... and of all: `whole_chains`."""
     ordered = _longest_first(words)
     chain = [f"!chain:{' '.join(ordered[:count])}" for count in range(1, len(ordered) + 1)]
-    return [*chain, *(f"{label}." for label in chain[-1:])]
+    if chain:
+        chain.append(f"{chain[-1]}.")             # the whole
+    return chain
 
 
 def _end_labels(words: Sequence[str], length: int) -> list[str]:
