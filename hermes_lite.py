@@ -4331,6 +4331,7 @@ class _QueueTicket:
     tries first; a process that cannot write to the folder tries at any time.
     """
     _STALLED = 1.0                                 # seconds; the first in the queue may be stopped
+    _DIGITS = 12                                   # of the number in a name
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -4344,7 +4345,7 @@ class _QueueTicket:
     def is_first(self) -> bool:
         """Tell whether it is our turn: nobody waits ahead, or the first there does not move."""
         names = self._names()
-        self._highest_number = int(names[-1][:12]) if names else 0
+        self._highest_number = int(names[-1][:self._DIGITS]) if names else 0
         if self._name not in names:                # not in the queue yet, or removed from it
             self._release()
         self._ahead = [name for name in names if not self._name or name < self._name]
@@ -4357,7 +4358,7 @@ class _QueueTicket:
 
     def _names(self) -> list[str]:
         try:
-            return sorted(name for name in os.listdir(self._folder) if name[:12].isdecimal())
+            return sorted(name for name in os.listdir(self._folder) if name[:self._DIGITS].isdecimal())
         except OSError:                            # the usual case: nobody waits
             return []
 
@@ -4377,7 +4378,8 @@ class _QueueTicket:
         """Go to the end of the queue, unless in it already."""
         if self._name or not self._can_queue:
             return
-        name = f"{self._highest_number + 1:012d}-{os.urandom(4).hex()}"
+        number = str(self._highest_number + 1).zfill(self._DIGITS)
+        name = f"{number}-{os.urandom(4).hex()}"
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
             handle = os.open(self._folder / name, os.O_RDWR | os.O_CREAT | _BINARY, 0o600)
@@ -4461,14 +4463,15 @@ class Cipher:
         except ValueError:
             raise ConfigError("the encryption key is not a Fernet key (44 URL-safe base64 "
                               "characters); set HERMES_MASTER_KEY to the right one") from None
-        self.fingerprints = [hmac.new(each, b"hermes-lite key check", hashlib.sha256).hexdigest()[
-            :32].encode() for each in (key, *older)]
+        self.fingerprints = [_fingerprint_of_key(each) for each in (key, *older)]
 
     def seal(self, data: bytes) -> bytes:
         """Encrypt *data*; lines stay together."""
-        chunks, start = [], 0
-        while start < len(data) or not chunks:
-            end = data.find(b"\n", start + self.CHUNK) + 1 or len(data)
+        chunks = []
+        start = 0
+        while start < len(data) or not chunks:         # no data is one token, too
+            line_end = data.find(b"\n", start + self.CHUNK)
+            end = len(data) if line_end < 0 else line_end + 1
             chunks.append(self._fernet.encrypt(data[start:end]))
             start = end
         return b".".join(chunks)
@@ -4487,6 +4490,11 @@ class Cipher:
         return b"".join(parts)
 
 
+def _fingerprint_of_key(key: bytes) -> bytes:
+    digest = hmac.new(key, b"hermes-lite key check", hashlib.sha256).hexdigest()
+    return digest[:32].encode()
+
+
 def is_ciphertext(data: bytes) -> bool:
     """Tell whether *data* starts like a Fernet token (version byte 0x80 in base64)."""
     return data[:5] == b"gAAAA"
@@ -4500,26 +4508,28 @@ def get_encryption(root: Path, config: Config) -> Cipher | None:
     nothing encrypted exists, and a key that once worked here and does not fit now is
     ConfigError: neither a wrong key nor switching off ever changes a file.
     """
-    sealed = any(is_ciphertext(magic_bytes(root / name)) for name in _SEALED_FILES)
+    is_sealed = _is_any_sealed(root / name for name in _SEALED_FILES)
     switch = config.env("HERMES_ENCRYPT").lower()
     if switch not in ("", "on", "off", "1", "0", "true", "false"):
         raise ConfigError(f"HERMES_ENCRYPT is {switch!r}; set it to on or off")
     if switch not in ("on", "1", "true"):
-        daily = root.glob("backups/auto_*.bak")
-        if sealed or any(is_ciphertext(magic_bytes(path)) for path in daily):
+        if is_sealed or _is_any_sealed(root.glob("backups/auto_*.bak")):
             raise ConfigError(f"the data in {root} is encrypted; set HERMES_ENCRYPT=on (and "
                               "HERMES_MASTER_KEY, unless .master_key is there)")
         return None
     key = config.env("HERMES_MASTER_KEY").encode() or read_key_file(root / ".master_key")
-    backups = root.glob("backups/*")
-    if not key and (sealed or any(is_ciphertext(magic_bytes(path)) for path in backups)):
+    if not key and (is_sealed or _is_any_sealed(root.glob("backups/*"))):
         raise ConfigError(f"the data in {root} is encrypted and its key is missing; set "
                           "HERMES_MASTER_KEY or put .master_key back (no new key is made)")
     older = (config.env("HERMES_MASTER_KEY_OLD").encode() + b"\n"
              + read_key_file(root / ".master_key.old")).split()
     cipher = Cipher(key or _new_key(root), *older)
-    _check_key(root, sealed, cipher)
+    _check_key(root, cipher, is_sealed=is_sealed)
     return cipher
+
+
+def _is_any_sealed(paths: Iterable[Path]) -> bool:
+    return any(is_ciphertext(magic_bytes(path)) for path in paths)
 
 
 _SEALED_FILES = ("index.json", "index.journal", "vectors.json", "vectors.f32", "graph.json",
@@ -4536,7 +4546,10 @@ def magic_bytes(path: Path) -> bytes:
             data = file.read(16)
     except OSError:
         return b""
-    return data[9:] if path.suffix == ".journal" else data
+    return data[JOURNAL_CHECKSUM:] if path.suffix == ".journal" else data
+
+
+JOURNAL_CHECKSUM = 9        # bytes before each line of a journal: 8 hex digits and a blank
 
 
 def read_key_file(path: Path) -> bytes:
@@ -4573,12 +4586,12 @@ def _keep_key(path: Path, new_key: bytes) -> bytes:
         lock.release()
 
 
-def _check_key(root: Path, sealed: bool, cipher: Cipher) -> None:
-    """Compare the key with the fingerprint of the one that encrypted this root."""
+def _check_key(root: Path, cipher: Cipher, *, is_sealed: bool) -> None:
+    """Raise ConfigError where the key is not the one that encrypted this root; else note it."""
     path = root / ".key_check"
     known = read_key_file(path)
     fits = known in cipher.fingerprints if known else _opens_a_file(root, cipher)
-    if sealed and not fits:
+    if is_sealed and not fits:
         raise ConfigError(f"this key does not open the data in {root}; set HERMES_MASTER_KEY "
                           "to the key that encrypted it (nothing was changed)")
     if known != cipher.fingerprints[0] and root.is_dir():
@@ -4590,8 +4603,9 @@ def _opens_a_file(root: Path, cipher: Cipher) -> bool:
     """Tell whether the key opens any token of the sealed files; a few may be damaged."""
     for name in _SEALED_FILES:
         with contextlib.suppress(OSError):
+            skipped = JOURNAL_CHECKSUM if name.endswith(".journal") else 0
             for line in (root / name).read_bytes().split(b"\n"):
-                if cipher.open(line[9:] if name.endswith(".journal") else line, lost=[]):
+                if cipher.open(line[skipped:], lost=[]):
                     return True
     return False
 
@@ -4610,14 +4624,17 @@ def seal(data: bytes, cipher: Cipher | None) -> bytes:
     return cipher.seal(data) if cipher else data
 
 
+GZIP_MAGIC = b"\x1f\x8b"
+
+
 def read_files(path: Path) -> Iterator[tuple[str, bytes]]:
     """Yield (name, bytes) of a file, or of every file in a tar.gz; ValueError when damaged.
 
     A .jsonl.gz is one file of cold storage, and comes as it is.
     """
     with open(path, "rb") as file:
-        packed = file.read(2) == b"\x1f\x8b" and ".jsonl.gz" not in path.name
-    if not packed:
+        is_archive = file.read(2) == GZIP_MAGIC and ".jsonl.gz" not in path.name
+    if not is_archive:
         yield path.name, path.read_bytes()
         return
     import gzip
@@ -4636,7 +4653,7 @@ def read_files(path: Path) -> Iterator[tuple[str, bytes]]:
 
 def unzipped(data: bytes) -> bytes:
     """Return the content of gzip bytes, other bytes as they are; ValueError when damaged."""
-    if data[:2] != b"\x1f\x8b":
+    if data[:2] != GZIP_MAGIC:
         return data
     import gzip
     try:
@@ -4646,37 +4663,38 @@ def unzipped(data: bytes) -> bytes:
 
 
 SECTIONS_MAGIC = b"HLS3" + sys.byteorder[:1].encode()
+_SECTIONS_START = struct.Struct("<5sI")        # magic, crc32 of what follows
 
 
 def pack_sections(kind: str, *sections: bytes) -> bytes:
     """Return a file of sections that `unpack_sections` reads.
 
-    Magic and byte order (5 bytes), crc32 of the rest (u32), length of *kind* and number of
-    sections (u32 each), their lengths (u64 each), the kind in UTF-8, filled with blanks to a
-    multiple of 64 bytes as all sections are.
+    Magic and byte order (5 bytes), crc32 of the rest (u32), number of sections (u64), their
+    lengths (u64 each), the sections. The first of them is *kind* in UTF-8. The head and each
+    section are filled with blanks to a multiple of 64 bytes.
     """
     named = [kind.encode(), *sections]
-    padded = [part + b" " * (-len(part) % 64) for part in named]
-    head = struct.pack(f"<{len(named) + 1}Q", len(named), *map(len, named))
-    head += b" " * (-(len(head) + 9) % 64)
+    lengths = struct.pack(f"<{len(named) + 1}Q", len(named), *map(len, named))
+    head = lengths + b" " * (-(_SECTIONS_START.size + len(lengths)) % 64)
+    padded = [section + b" " * (-len(section) % 64) for section in named]
     body = b"".join([head, *padded])
-    return struct.pack("<5sI", SECTIONS_MAGIC, zlib.crc32(body)) + body
+    return _SECTIONS_START.pack(SECTIONS_MAGIC, zlib.crc32(body)) + body
 
 
 def unpack_sections(buffer: bytes | memoryview, kind: str, count: int) -> list[memoryview]:
     """Return the sections where they lie; DamagedData where one byte is not as it was written."""
     view = memoryview(buffer).cast("B")
-    fixed = struct.Struct("<5sI")
-    sizes = struct.Struct(f"<{count + 2}Q")
-    if len(view) < fixed.size + sizes.size:
+    numbers = struct.Struct(f"<{count + 2}Q")      # how many, the kind's length, count lengths
+    head_size = _SECTIONS_START.size + numbers.size
+    if len(view) < head_size:
         raise DamagedData(f"the {kind} is cut off; build it again")
-    magic, check = fixed.unpack_from(view)
-    number, *lengths = sizes.unpack_from(view, fixed.size)
+    magic, checksum = _SECTIONS_START.unpack_from(view)
+    number, *lengths = numbers.unpack_from(view, _SECTIONS_START.size)
     if magic != SECTIONS_MAGIC or number != count + 1:
         raise DamagedData(f"the {kind} is of another version; build it again")
-    if check != zlib.crc32(view[fixed.size:]):
+    if checksum != zlib.crc32(view[_SECTIONS_START.size:]):
         raise DamagedData(f"the {kind} is damaged; build it again")
-    start = -(-(fixed.size + sizes.size) // 64) * 64
+    start = head_size + -head_size % 64
     sections = []
     for length in lengths:
         sections.append(view[start:start + length])
@@ -5613,7 +5631,7 @@ def _grams(text: str) -> list[str]:
     """Return the grams of a normalised text, repeats included."""
     grams: list[str] = []
     for run in _compiled(f"[{_CJK}]+|[^\\W{_CJK}]+").findall(text):
-        if run[0] > "\u2e7f":                      # CJK: its characters and their pairs
+        if run[0] > _CJK_BEGINS:                   # its characters and their pairs
             grams += run
             grams += map(operator.add, run, run[1:])
         else:
@@ -5646,13 +5664,18 @@ class _Client:
         key = key.strip()
         if key and not re.fullmatch(r"[!-~]+", key):
             raise ConfigError(f"the key for {name} holds blanks or letters no header can carry")
-        self.name, self.url, self._key, self._host = name, url, key, _host(url)
+        self.name = name
+        self.url = url
+        self._key = key
+        self._host = _host(url)
         if not self._host:
             raise ConfigError(f"the url of {name} is no http(s) address; correct the setting")
         if key and url.startswith("http:") and not _is_loopback(self._host):
             raise ConfigError(f"the key for {name} would go to {self._host} unencrypted; "
                               "use an https address")
-        self._session, self._sleep, self._timeout = session, sleep, timeout
+        self._session = session
+        self._sleep = sleep
+        self._timeout = timeout                     # seconds to connect, seconds to wait
 
     def post(self, payload: dict[str, Any], texts: Sequence[str]) -> Any:
         """Return the parsed answer to *payload*, which carries *texts*; else raise RemoteError."""
@@ -5661,8 +5684,9 @@ class _Client:
             if 200 <= status < 300:
                 return self._parsed(body)
             wait = _retry_after(headers.get("Retry-After"))
-            again = status in (408, 429) or status >= 500
-            if pause is None or not again or wait > _LONGEST_WAIT:
+            may_pass_later = status in (408, 429) or status >= 500
+            is_last_try = pause is None
+            if is_last_try or not may_pass_later or wait > _LONGEST_WAIT:
                 break
             self._sleep(max(pause, wait))
         kind = _TooLarge if status == 413 else RemoteError
@@ -5676,7 +5700,7 @@ class _Client:
             except ImportError:
                 raise MissingPackage(f"{self.name} needs requests: pip install requests") from None
             self._session = requests.Session()
-        end = time.monotonic() + 4 * self._timeout[1]
+        end = time.monotonic() + 4 * self._timeout[1]       # a trickle never times out
         try:
             with self._session.post(self.url, json=payload, auth=self._sign, stream=True,
                                     timeout=self._timeout, allow_redirects=False) as answer:
@@ -5702,6 +5726,7 @@ class _Client:
             raise RemoteError(f"{self.name} answered something that is not JSON") from None
 
     def _sentence(self, status: int, headers: Any, body: bytes, texts: Sequence[str]) -> str:
+        """Return what to tell of a failed request; nothing of the key or the texts is in it."""
         who = f"{self.name} ({self._host})"
         if status == 0:
             return f"{who} gave no answer: {body.decode()}"
@@ -5716,6 +5741,7 @@ class _Client:
 
 
 def _host(url: str) -> str | None:
+    """Return the host of an http(s) address; None for anything else."""
     from urllib.parse import urlsplit
     try:
         parts = urlsplit(url)
@@ -5738,7 +5764,7 @@ def _retry_after(value: str | None) -> float:
             seconds = parsedate_to_datetime(value).timestamp() - time.time()
         except (TypeError, ValueError):
             return 0.0
-    return max(0.0, seconds) if seconds == seconds else 0.0
+    return 0.0 if math.isnan(seconds) else max(0.0, seconds)
 
 
 def _message(body: bytes) -> str:
@@ -5756,14 +5782,18 @@ def _message(body: bytes) -> str:
     return " ".join(str(message).split())[:200] if isinstance(message, (str, int)) else ""
 
 
-def _repeats(message: str, sent: Iterable[str], run: int = 12) -> bool:
-    """Tell whether *message* shares *run* characters with something that was sent, or all."""
+def _repeats(message: str, sent: Iterable[str]) -> bool:
+    """Tell whether *message* shares 12 characters in a row with a text sent, or the whole text.
+
+    Also where it stands there as in JSON: "Z\\u00fcrich".
+    """
     message = message.casefold()
     for text in sent:
-        for form in {text.strip().casefold(), json.dumps(text.strip())[1:-1].casefold()}:
-            width = min(run, len(form))
-            if width > 1 and any(message[i:i + width] in form
-                                 for i in range(len(message) - width + 1)):
+        in_json = json.dumps(text.strip())[1:-1]
+        for form in (text.strip().casefold(), in_json.casefold()):
+            width = min(12, len(form))
+            windows = (message[at:at + width] for at in range(len(message) - width + 1))
+            if width > 1 and any(window in form for window in windows):
                 return True
     return False
 
@@ -5818,6 +5848,7 @@ def split_text(text: str, most: int) -> list[str]:
 
 
 def _width(text: str) -> int:
+    """Return the characters of a text, a Chinese one counted as two."""
     return len(text) + len(_compiled(f"[{_CJK}]").findall(text))
 
 
@@ -5826,8 +5857,10 @@ def _sentences(text: str, most: int) -> Iterator[str]:
     ends = _compiled(r".+?(?:[.!?]+(?=\s)\s*|[。！？；]+|\n+|\Z)", re.DOTALL)
     for sentence in ends.findall(text):
         while _width(sentence) > most:
-            cut = most // (2 if _width(sentence) > len(sentence) else 1)
-            cut = sentence.rfind(" ", cut // 2, cut) + 1 or cut
+            has_chinese = _width(sentence) > len(sentence)
+            most_characters = most // 2 if has_chinese else most
+            blank = sentence.rfind(" ", most_characters // 2, most_characters)
+            cut = most_characters if blank < 0 else blank + 1
             yield sentence[:cut]
             sentence = sentence[cut:]
         yield sentence
@@ -5847,22 +5880,28 @@ class RemoteVectorizer:
                  dimension: int | None = None, passage: dict[str, Any] | None = None,
                  query: dict[str, Any] | None = None, query_prefix: str = "", batch: int = 32,
                  piece_chars: int = 6_000, **http: Any) -> None:
-        self.name, self.model, self.dimension, self.batch = name, model, dimension, batch
+        self.name = name
+        self.model = model
+        self.dimension = dimension
+        self.batch = batch
         self.piece_chars = piece_chars
-        self._passage, self._query, self._prefix = passage or {}, query or {}, query_prefix
+        self._passage = passage or {}
+        self._query = query or {}
+        self._prefix = query_prefix
         self._client = _Client(name, url, key, **http)
 
     def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """Return one vector a text, in order; all of them or RemoteError, never a part."""
-        clean, vectors = [redact(text)[0] for text in texts], []
+        clean = [redact(text)[0] for text in texts]
+        vectors: list[list[float]] = []
         while len(vectors) < len(clean):
-            part = clean[len(vectors):len(vectors) + self.batch]
+            batch = clean[len(vectors):len(vectors) + self.batch]
             try:
-                vectors += self._ask(part, self._passage)
+                vectors += self._ask(batch, self._passage)
             except _TooLarge:
-                if len(part) == 1:
+                if len(batch) == 1:
                     raise
-                self.batch = len(part) // 2
+                self.batch = len(batch) // 2
         return vectors
 
     def embed_query(self, text: str) -> list[float]:
@@ -5916,11 +5955,17 @@ def preset_fields(name: str, *, url: str | None = None, model: str | None = None
     Another *model* has a dimension of its own: the first answer tells it, or *dimension*.
     """
     own = PRESETS[name]
-    size = dimension or (own.dimension if model in (None, own.model) else None)
-    fields = {**own.fields, **({"dimensions": size} if size and (dimension or own.sized) else {})}
+    size = dimension
+    if size is None and model in (None, own.model):
+        size = own.dimension
+    fields = dict(own.fields)
+    if size and (dimension or own.sized):
+        fields["dimensions"] = size
+    if query_prefix is None:
+        query_prefix = own.query_prefix
     return {"name": name, "url": url or own.url, "model": model or own.model, "dimension": size,
             "passage": {**own.passage, **fields}, "query": {**own.query, **fields},
-            "query_prefix": own.query_prefix if query_prefix is None else query_prefix, **more}
+            "query_prefix": query_prefix, **more}
 
 
 class JinaVectorizer(RemoteVectorizer):
@@ -6042,9 +6087,9 @@ class VectorCache:
     def _attach(self, block: bytes) -> None:
         """Use the vectors of a block where they lie, unless they are of another kind."""
         (backend, model, dimension, rows), numbers = read_block(block)
+        is_of_this_kind = VectorKind(backend, model, dimension) == self.kind
         size = sum(pieces for _, _, pieces in rows) * 4 * dimension
-        if (backend, model, dimension) != (self.backend, self.model, self.dimension) or (
-                size != len(numbers)):
+        if not is_of_this_kind or size != len(numbers):
             self.is_block_outdated = True
             return
         self._block = numbers
@@ -6158,9 +6203,9 @@ class VectorCache:
     def _candidates(self, query: array[float], threshold: float, limit: int,
                     accept: Callable[[str], bool] | None) -> list[str]:
         """Return the ids, in the order of the puts, that may be among the best."""
-        is_imported = sys.modules.get("numpy") is not None
-        few = max(limit, 100 if is_imported else self.NUMPY_FROM)
-        if len(self._checksums) > few:
+        is_numpy_imported = sys.modules.get("numpy") is not None
+        few = 100 if is_numpy_imported else self.NUMPY_FROM
+        if len(self._checksums) > max(limit, few):
             with contextlib.suppress(ImportError):
                 if self._matrices is None:
                     self._matrices = self._make_matrices()
@@ -6409,10 +6454,11 @@ def minmax_merge(retrievers: Iterable[tuple[Sequence[tuple[str, float]], float]]
     Ties go to the id seen first.
     """
     sums: dict[str, float] = {}
-    for retriever, weight in retrievers:
-        best = max((score for _, score in retriever), default=0.0)
-        for rank, (name, score) in enumerate(retriever, 1):
-            sums[name] = sums.get(name, 0.0) + weight * (score / best if best > 0 else 1 / rank)
+    for ranking, weight in retrievers:
+        best = max((score for _, score in ranking), default=0.0)
+        for rank, (name, score) in enumerate(ranking, 1):
+            share = score / best if best > 0 else 1 / rank
+            sums[name] = sums.get(name, 0.0) + weight * share
     return sorted(sums.items(), key=lambda row: -row[1])
 
 
@@ -6440,26 +6486,34 @@ def rank_in_context(index: BM25Index, query: str, found: Sequence[tuple[str, flo
     if not scores:
         return list(found)
     keys, source_of = _neighbourhood(postings, scores, sources)
+    has_sources = any(source is not None for source in source_of.values())
+    total = dict(scores)
+
+    # The notes around each, also those that were not found themselves.
     term_scores: dict[int, list[float]] = {}
-    if any(source is not None for source in source_of.values()):
+    if has_sources:
         term_scores = index.term_scores(index.query_terms(query), source_of)
-        for doc, row in term_scores.items():
-            scores.setdefault(doc, sum(row) * scale)
-    else:
-        neighbours = share = 0.0
-    total = {doc: score + neighbours * _score_of_neighbours(doc, scores, source_of)
-             for doc, score in scores.items()}
+        for doc, scores_of_terms in term_scores.items():
+            scores.setdefault(doc, sum(scores_of_terms) * scale)
+        total = {doc: score + neighbours * _score_of_neighbours(doc, scores, source_of)
+                 for doc, score in scores.items()}
+
+    # Who said it.
     for doc in index.documents_with(speaker_labels(tokenize_terms(query)), scores):
         total[doc] *= 1 + speaker
-    if share:
+
+    # What its source as a whole has of the query.
+    if share and has_sources:
         from_source = _source_scores(term_scores, source_of, total)
         most = max(from_source.values())
         unit = share * max(total.values()) / most if most else 0.0
         for doc in total:
             total[doc] += unit * from_source[doc]
+
     ranked = sorted(((score, doc) for doc, score in total.items()), reverse=True)
-    rest = [row for row in found if row[1] <= 0 and docs.get(row[0]) not in total]
-    return [(keys[doc], score) for score, doc in ranked] + rest
+    without_score = [(key, score) for key, score in found
+                     if score <= 0 and docs.get(key) not in total]
+    return [(keys[doc], score) for score, doc in ranked] + without_score
 
 
 def _neighbourhood(postings: Postings, docs: Iterable[int],
@@ -6561,13 +6615,17 @@ def whole_chains(index: BM25Index, words: Sequence[str]) -> list[str]:
     A chain that some sentence begins with is followed by each later word (`chain_labels`).
     """
     whole = []
-    begun = [("!chain:", 0)]
+    begun = [("!chain:", 0)]                       # label, place of the next word
     while begun:
-        longer = {f"{label}{' ' if start else ''}{word}": start + at + 1
-                  for label, start in begun for at, word in enumerate(words[start:])}
-        known = index.postings.lists([*longer, *(f"{label}." for label in longer)])
-        whole += [f"{label}." for label in longer if f"{label}." in known]
-        begun = [(label, end) for label, end in longer.items() if label in known]
+        longer: dict[str, int] = {}                # the same, a word longer
+        for label, start in begun:
+            joint = " " if start else ""
+            for place in range(start, len(words)):
+                longer[f"{label}{joint}{words[place]}"] = place + 1
+        ended = [f"{label}." for label in longer]
+        known = index.postings.lists([*longer, *ended])
+        whole += [label for label in ended if label in known]
+        begun = [(label, place) for label, place in longer.items() if label in known]
     return whole
 
 
@@ -6577,9 +6635,9 @@ def find_duplicate(index: BM25Index, text: str, texts: Callable[[str], str | Non
 
     *texts* returns the text of a key. Ties go to the older.
     """
-    keys = reversed(index.with_all([fingerprint(text)]))
-    found = most_similar(text, ((key, texts(key) or "") for key in keys
-                                if accept is None or accept(key)))
+    keys = index.with_all([fingerprint(text)])
+    oldest_first = [key for key in reversed(keys) if accept is None or accept(key)]
+    found = most_similar(text, ((key, texts(key) or "") for key in oldest_first))
     return found[0] if found else None
 
 
@@ -6641,7 +6699,9 @@ class SiliconFlowReranker:
 
     def __init__(self, key: str, *, url: str = "https://api.siliconflow.cn/v1/rerank",
                  model: str = "BAAI/bge-reranker-v2-m3", **http: Any) -> None:
-        self.model, self.ok, self.reason = model, True, None
+        self.model = model
+        self.ok = True
+        self.reason: str | None = None
         self._client = _Client("reranker", url, _needed(key, "SILICONFLOW_API_KEY"), **http)
 
     def rerank(self, query: str, texts: Sequence[str]) -> list[float]:
@@ -6651,10 +6711,13 @@ class SiliconFlowReranker:
         """
         if not self.ok:
             raise RemoteError(f"reranking is off since a failure: {self.reason}")
+        if not texts:
+            return []
         try:
-            return self._scores(redact(query)[0], [redact(t)[0] for t in texts]) if texts else []
+            return self._scores(redact(query)[0], [redact(text)[0] for text in texts])
         except RemoteError as error:
-            self.ok, self.reason = False, str(error)
+            self.ok = False
+            self.reason = str(error)
             raise
 
     def _scores(self, query: str, texts: list[str]) -> list[float]:
@@ -6688,12 +6751,18 @@ def extract_entities(text: str) -> list[tuple[str, str]]:
     """
     _check_text(text)
     found: dict[str, str] = {}
-    for match in re.finditer(r"(?<![A-Za-z0-9_.])(?:(v?\d+(?:\.\d+)+|v\d+)(?![\w.]*\w)"
-                             r"|([A-Z][A-Za-z0-9_+#\-]*[A-Za-z0-9_+#]))", text, re.ASCII):
-        name = match[1] or match[2]
-        if match[1] or name not in _NO_NAMES:
-            found.setdefault(name, "version" if match[1] else "name")
+    for match in _ENTITY.finditer(text):
+        kind = str(match.lastgroup)
+        if kind == "version" or match[0] not in _NO_NAMES:
+            found.setdefault(match[0], kind)
     return list(found.items())
+
+
+_ENTITY = _compiled(r"""
+    (?<![A-Za-z0-9_.])
+    (?: (?P<version> v?\d+(?:\.\d+)+ | v\d+ )(?![\w.]*\w)
+      | (?P<name> [A-Z][A-Za-z0-9_+\#\-]*[A-Za-z0-9_+\#] ) )
+""", re.VERBOSE | re.ASCII)
 
 
 class GraphStore:
@@ -6746,7 +6815,8 @@ class GraphStore:
     @classmethod
     def load(cls, data: bytes) -> GraphStore:
         """Read graph.json; ValueError when it is not one."""
-        graph, content = cls(), from_json(bytes(data))
+        graph = cls()
+        content = from_json(bytes(data))
         entities = content.get("entities") if isinstance(content, dict) else None
         if not isinstance(entities, dict):
             raise ValueError("graph.json has no entities")
