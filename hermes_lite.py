@@ -11994,15 +11994,35 @@ def _show_remembered(result: Remembered | RememberedBatch) -> Iterator[str]:
 
 
 def _show_hits(hits: Hits) -> Iterator[str]:
-    for number, hit in enumerate(hits, 1):
+    """Yield the lines of the hits.
+
+    Those that are far less likely than the best are only counted, but for what more than words
+    and vectors has found.
+    """
+    best = max((hit.confidence for hit in hits), default=0.0)
+    likely = [hit for hit in hits if hit.confidence >= best * _FAR_LESS
+              or not _PLAIN_RETRIEVERS.issuperset(hit.why["retrievers"]) or "because" in hit.why]
+    for number, hit in enumerate(likely, 1):
         yield f"{number}. {display_text(hit.content)}"
-        ranks = " ".join(f"{name}#{place['rank']}"
-                         for name, place in hit.why["retrievers"].items())
-        score = f"{hit.score:.2f} {ranks}" if hit.score else ranks   # tags alone have no score
-        sure = f"{hit.confidence:.0%} sure" if hit.confidence else ""        # vsearch has none
-        yield "   " + " · ".join(filter(None, (score, sure, hit.memory.room, hit.id)))
+        yield "   " + " · ".join(filter(None, _facts_of_hit(hit)))
         if because := hit.why.get("because"):
             yield f"   {display_text('; '.join(because))}"
+    if len(likely) < len(hits):
+        yield f"{len(hits) - len(likely)} more, far less likely: --json shows them"
+
+
+_FAR_LESS = 0.1            # of the best hit's confidence: what is below is only counted
+
+
+def _facts_of_hit(hit: Hit) -> Iterator[str]:
+    """Yield what is said of a hit under its text; tags alone have no score, vsearch no "sure"."""
+    ranks = " ".join(f"{name}#{place['rank']}" for name, place in hit.why["retrievers"].items())
+    yield f"score {hit.score:.2f} {ranks}" if hit.score else ranks
+    yield f"{hit.confidence:.0%} sure" if hit.confidence else ""
+    yield hit.memory.room
+    yield hit.memory.created_at[:10]
+    yield display_text(", ".join(hit.why.get("words", ())))
+    yield hit.id
 
 
 def _show_memory(shown: _Shown) -> Iterator[str]:
@@ -12021,7 +12041,8 @@ def _show_memories(memories: Sequence[Memory] | Mapping[str, int]) -> Iterator[s
         return
     for memory in memories:
         state = "verified" if memory.execution_verified else "unverified"
-        columns = [memory.id, memory.created_at[:10], memory.room, str(memory.importance), state]
+        columns = [memory.id, memory.created_at[:10], memory.room,
+                   f"importance {memory.importance}", state]
         if isinstance(memories, _Listed):
             until = memories.kept_until[memory.id]
             columns.append(f"until {until[:10]}" if until else "for ever")
@@ -12235,6 +12256,46 @@ class _Listed(list[Memory]):
         self.kept_until = kept_until
 
 
+def _recall(memory: HermesLite, *, query: str | None, **more: Any) -> Hits:
+    """Recall, and name in `why["words"]` the words of the query that stand in each hit."""
+    hits = memory.recall(query, **more)
+    return Hits([replace(hit, why={**hit.why, "words": words_in_common(query or "", hit.content)})
+                 for hit in hits], hits.degraded)
+
+
+def words_in_common(query: str, text: str) -> tuple[str, ...]:
+    """Return the words of a query that a text has in some form, stop words left out, in order.
+
+    Of Chinese and the like it is the longest pieces from two characters on: of 合同编号是什么 and
+    合同的编号 they are 合同 and 编号.
+    """
+    folded = normalise(text)
+    wanted = set(query_terms(tokenize_terms(query, stem=True)))
+    common = wanted & set(tokenize_terms(text, stem=True))
+    found: dict[str, None] = {}
+    for word in re.findall(r"[^\W_]+(?:[-.'’][^\W_]+)*", query):
+        terms = tokenize_terms(word, stem=True)
+        if any(map(is_gram, terms)):
+            found.update(dict.fromkeys(_pieces_in_common(normalise(word), folded)))
+        elif terms and common.issuperset(terms):
+            found[word] = None
+    return tuple(found)
+
+
+def _pieces_in_common(word: str, text: str) -> Iterator[str]:
+    """Yield the longest pieces of a word, from two characters on, that stand in a text."""
+    start = 0
+    while start < len(word) - 1:
+        end = start + 2
+        if word[start:end] not in text:
+            start += 1
+            continue
+        while end < len(word) and word[start:end + 1] in text:
+            end += 1
+        yield word[start:end]
+        start = end
+
+
 def _list(memory: HermesLite, *, all_tags: bool, limit: int | None,
           **filters: Any) -> Sequence[Memory] | dict[str, int]:
     """List, or count the tags of what passes: most used first, ties by name."""
@@ -12371,8 +12432,7 @@ OPERATIONS = (
         Param("agent", str, "the agent that says it"),
         Param("position", str, "first or last in the conversation, for systems that score")),
         _show_remembered, writes=True),
-    Operation("recall", "find memories by words and vectors", lambda memory, query, **more:
-              memory.recall(query, **more), (
+    Operation("recall", "find memories by words and vectors", _recall, (
         Param("query", str, "words or a question; - reads standard input; none is all with "
               "the tags, newest first", positional=True),
         ROOM_PARAM, TAGS_PARAM, AGENT_PARAM, TOP_K_PARAM,

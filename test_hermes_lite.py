@@ -6653,8 +6653,8 @@ class Commands(Case):
         said = self.run_("remember", "说话 Alice, password: " + secrets.token_hex(8))
         self.assertRegex(said.out, r"^remembered mem_\w+ \(events\)\n  redacted: password\n"
                                    r"  kept until [\d-]{10}; `verify mem_\w+` keeps it longer\n$")
-        for words, shape in ((("recall", "Alice"), r"1\. 说话 Alice.*\n   \d+\.\d\d keywords#1"),
-                             (("list",), r"mem_\w+  [\d-]{10}  events  5  unverified  until .*  说话"),
+        for words, shape in ((("recall", "Alice"), r"1\. 说话 Alice.*\n   score \d+\.\d\d keywords#1"),
+                             (("list",), r"mem_\w+  [\d-]{10}  events  importance 5  unverified  until .*  说话"),
                              (("graph",), "Alice  name  1"), (("graph", "alice"), "mem_"),
                              (("stats",), "total: 2"),
                              (("rooms",), "events  1 memory, kept at most 90"),
@@ -6760,11 +6760,11 @@ class Commands(Case):
         lines = dict(line.split("  ", 1) for line in self.run_("list").out.splitlines())
         day = datetime.fromisoformat(self.json_("show", made)["created_at"])
         end = day + timedelta(days=7)
-        times = f"{day:%Y-%m-%d}  events  5  unverified  until {end:%Y-%m-%d}"
+        times = f"{day:%Y-%m-%d}  events  importance 5  unverified  until {end:%Y-%m-%d}"
         self.assertEqual(lines[made], f"{times}  {NOTES[0]}  #port #合同 by anna")
         self.assertEqual(lines[plain], f"{times}  {NOTES[1]}")
         self.assertRegex(self.run_("recall", "--tags", "port").out.splitlines()[1],
-                         r"^   tags#1 · 100% sure · events · mem_\w+$")
+                         r"^   tags#1 · 100% sure · events · [\d-]{10} · mem_\w+$")
         said = self.run_("stats").out
         self.assertIn("recalled often: 0\nrecalled seldom: 2\n", said)
 
@@ -6804,6 +6804,20 @@ class Commands(Case):
             self.assertEqual(self.run_(*words).code, 10, words)
         self.assertEqual(self.json_("forget", ending)["id"], made)
         self.assertEqual(self.run_("forget", ending).code, 10)
+
+    def test_a_hit_shows_its_day_and_words_and_what_is_far_less_likely_is_counted(self):
+        for text in ("The staging database listens on port 5433", "客户张三的合同编号是CT2024-0876",
+                     "the port wine is in the cellar", "Das Backup läuft jede Nacht"):
+            self.run_("remember", text)
+        for query, words in (("which ports does staging use", "ports, staging"),
+                             ("合同编号是什么", "合同编号是"), ("läuft das Backup?", "läuft, Backup"),
+                             ("is the staging port on?", "staging, port")):
+            line = self.run_("recall", query).out.splitlines()[1]
+            self.assertRegex(line, rf"^   score [\d.]+ .* · [\d-]{{10}} · {words} · mem_\w+$")
+        shown = self.run_("recall", "which ports does staging use").out
+        self.assertEqual(shown.splitlines()[2:], ["1 more, far less likely: --json shows them"])
+        self.assertEqual(len(self.json_("recall", "which ports does staging use")["hits"]), 2)
+        self.assertNotIn("score", self.run_("recall", "--tags", "nothing").out)
 
     def test_verify_takes_ids_or_a_selection_or_all(self):
         first, second, third = (self.json_("remember", note, "--tags", f"t{number}",
