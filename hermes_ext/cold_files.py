@@ -68,12 +68,14 @@ class _Folder:
         core.write_atomic(self.path / name, data)
 
     def read(self, name: str) -> bytes:
+        """Return the bytes of a file; NotFound where it cannot be read."""
         try:
             return (self.path / name).read_bytes()
         except OSError as problem:
             raise NotFound(f"{self.path / name} cannot be read: {problem.strerror}") from None
 
     def remove(self, name: str) -> None:
+        """Delete a file; it need not be there."""
         try:
             (self.path / name).unlink(missing_ok=True)
         except OSError as problem:
@@ -597,8 +599,9 @@ def check_cold_files(cold: ColdFiles) -> list[Fault]:
     forgotten = cold.forgotten_ids()
     if forgotten:
         count = core.pluralize(len(forgotten), "forgotten memory", "forgotten memories")
-        found.append(Fault(f"{count} still in cold files", remedy=f"take {count} out of cold files",
-                           repair=lambda: cold.drop(forgotten)))
+        found.append(Fault(
+            f"{count} still in cold files", remedy=f"take {count} out of cold files",
+            repair=lambda: cold.drop(forgotten)))
     return found
 
 

@@ -87,7 +87,8 @@ class LossCheck:
         put back meanwhile.
         """
         state = self._state_of(db)
-        is_as_found = self.count_before_loss and state["changes"] == self._changes_found
+        has_loss = self.count_before_loss > 0
+        is_as_found = has_loss and state["changes"] == self._changes_found
         if state != self._noted and not is_as_found:
             with contextlib.suppress(StorageError):
                 self._files.write(STATE_FILE, to_json(state), durable=False)
@@ -99,6 +100,7 @@ class LossCheck:
             (self._files.root / STATE_FILE).unlink(missing_ok=True)
 
     def _read(self) -> dict[str, Any] | None:
+        """Return the note, None where there is none or it cannot be read."""
         with contextlib.suppress(OSError, ValueError):
             state = from_json((self._files.root / STATE_FILE).read_bytes())
             if core.fits(state, _SHAPE) and state["version"] == 1:
@@ -106,6 +108,7 @@ class LossCheck:
         return None
 
     def _state_of(self, db: sqlite3.Connection) -> dict[str, Any]:
+        """Return the state of an archive as the note has it."""
         changes, count = db.execute("SELECT changes, count FROM counts").fetchone()
         key, = db.execute("SELECT value FROM fact WHERE name='tomb_key'").fetchone()
         return {"version": 1, "lineage": core.tombstone_fingerprint(key, "lineage")[:16],

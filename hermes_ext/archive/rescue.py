@@ -170,27 +170,34 @@ def check_log(path: Path, notices: list[str]) -> list[Memory] | None:
                        f"there now; it was left out and is kept as {aside}")
         return None
     frames = wal.frames(path, promised=promised)
-    is_quiet = promised == wal.promised_frames(path)           # nobody is at work
+    is_nobody_writing = promised == wal.promised_frames(path)
     lost: list[Memory] | None = None
-    if is_quiet and len(frames) < promised:
+    if is_nobody_writing and len(frames) < promised:
         notices.append(f"{FILE}-wal is missing or was cut off: {promised - len(frames)} of "
                        f"{pluralize(promised, 'page')} that were written last are gone; compare "
                        "with what you stored last")
         lost = []
+
     commits = [number for number, frame in enumerate(frames, 1) if frame.is_commit]
-    whole = max(commits, default=0)                # frames that SQLite should bring over
-    if is_quiet:
-        whole = max(whole, min(promised, len(frames)))
+    committed = max(commits, default=0)            # frames that SQLite should bring over
+    if is_nobody_writing:
+        committed = max(committed, min(promised, len(frames)))
     with contextlib.closing(connect(uri_of(path))) as db:
-        read = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1]
-        if 0 <= read < whole:
-            lost = _records_behind(path, read, promised=promised)
-            aside = core.set_aside(wal.log_of(path), copy=True).name
-            notices.append(f"{FILE}-wal was damaged (kept as {aside}); what stands behind the "
-                           "damage was read from it: "
-                           f"{pluralize(len(lost), 'memory', 'memories')}; compare with what you "
-                           "stored last")
+        _, read, _ = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        if 0 <= read < committed:                  # -1: it is no log, to SQLite
+            lost = _save_records_behind(path, read, promised=promised, notices=notices)
     return lost
+
+
+def _save_records_behind(path: Path, after: int, *, promised: int,
+                         notices: list[str]) -> list[Memory]:
+    """Keep a copy of a damaged log, and return the memories behind its first *after* frames."""
+    found = _records_behind(path, after, promised=promised)
+    aside = core.set_aside(wal.log_of(path), copy=True).name
+    notices.append(f"{FILE}-wal was damaged (kept as {aside}); what stands behind the damage was "
+                   f"read from it: {pluralize(len(found), 'memory', 'memories')}; compare with "
+                   "what you stored last")
+    return found
 
 
 # -- reading what is left ---------------------------------------------------------
@@ -243,6 +250,7 @@ def facts(path: Path) -> dict[str, str]:
 
 
 def _rows(path: Path, statement: str) -> list[tuple]:
+    """Return the rows of a query, [] where the file or the table is missing or damaged."""
     if not path.exists() or not path.stat().st_size:       # SQLite would delete its log
         return []
     try:
@@ -310,7 +318,10 @@ def _cells(number: int, page: Callable[[int], bytes], size: int) -> Iterator[str
 
 def _payload(leaf: bytes, at: int, length: int, *, page: Callable[[int], bytes],
              size: int) -> bytes:
-    """Return a row's bytes: those on its page, and those on the pages it runs over to."""
+    """Return a row's bytes: those on its page, and those on the pages it runs over to.
+
+    How many stay on the page follows from the format: section 1.6, X = most, M = least, K = local.
+    """
     most = size - 35
     if length <= most:
         return leaf[at:at + length]
@@ -330,23 +341,34 @@ def _payload(leaf: bytes, at: int, length: int, *, page: Callable[[int], bytes],
 
 
 def _entries(row: bytes) -> Iterator[str | bytes]:
-    """Yield the columns of a row that begin like a record, as text or compressed."""
-    end, at = _varint(row, 0)
-    value = end
-    while at < end:
+    """Yield the columns of a row that begin like a record, as text or compressed.
+
+    A row begins with its head: the head's length, then the kind of each column. An odd kind from
+    13 up is text, an even one from 12 up a BLOB; smaller kinds are numbers (section 2.1).
+    """
+    end_of_head, at = _varint(row, 0)
+    value = end_of_head
+    while at < end_of_head:
         kind, at = _varint(row, at)
-        width = (kind - 12) // 2 if kind > 11 else (0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0)[kind]
+        width = (kind - 12) // 2 if kind >= 12 else _WIDTHS[kind]
+        data = row[value:value + width]
         is_text = kind > 12 and kind % 2 == 1
         is_blob = kind > 12 and kind % 2 == 0
-        if is_text and row[value:value + 7] == b'{"id": ':
-            yield row[value:value + width].decode("utf-8")
-        elif is_blob and row[value:value + 4] == MAGIC:
-            yield row[value:value + width]
+        if is_text and data.startswith(b'{"id": '):
+            yield data.decode("utf-8")
+        elif is_blob and data.startswith(MAGIC):
+            yield data
         value += width
 
 
+_WIDTHS = (0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0)     # bytes of a column of kind 0 to 11
+
+
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return (number, position behind it)."""
+    """Return (number, position behind it): seven bits a byte, the highest says that more follow.
+
+    The ninth byte counts whole. IndexError where the bytes end before it.
+    """
     number = 0
     for step in range(8):
         byte = data[at + step]

@@ -27,12 +27,13 @@ import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 
-from hermes_lite import ConfigError
+from hermes_lite import ConfigError, MissingPackage
+from hermes_ext.archive import wal
 from hermes_ext.archive.connection import connect, uri_of
 from hermes_ext.archive.search import SEARCH_SCHEMA, SEARCH_TABLES
 from hermes_ext.archive.zstd import check_compressed
 
-__all__ = ["FILE", "VERSION", "bring_up_to_date", "empty_database", "is_sound",
+__all__ = ["FILE", "VERSION", "bring_up_to_date", "empty_database", "faults_of", "is_sound",
            "raise_generation", "version_of"]
 
 FILE = "memory_archive.db"
@@ -129,3 +130,39 @@ def is_sound(path: Path, *, frames: bool = False) -> bool:
             return is_whole
     except sqlite3.Error:
         return False
+
+
+def faults_of(path: Path, *, has_remains: bool) -> list[str]:
+    """Say what is wrong with an archive, without mending it; reads all of it.
+
+    *has_remains*: its root shows that there were memories.
+    """
+    if not path.exists():
+        return [f"{FILE} is missing"] if has_remains else []
+    if wal.has_page(path) and not wal.is_of_file(path):
+        return [f"{FILE}-wal belongs to another state of {FILE}"]
+    can_write = os.access(path.parent, os.W_OK)
+    mode = "mode=ro" if can_write else "immutable=1"
+    try:
+        with contextlib.closing(connect(f"{uri_of(path)}?{mode}")) as db:
+            return _faults_of_tables(db, has_remains=has_remains)
+    except sqlite3.Error as problem:
+        return [f"{FILE} cannot be read: {problem}"]
+    except MissingPackage as problem:
+        return [f"{FILE} cannot be checked: {problem}"]
+
+
+def _faults_of_tables(db: sqlite3.Connection, *, has_remains: bool) -> list[str]:
+    """Say what is wrong; sqlite3.Error or MissingPackage where it cannot all be read."""
+    found = [row for row, in db.execute("PRAGMA integrity_check(3)") if row != "ok"]
+    version, = db.execute("PRAGMA user_version").fetchone()
+    if version == 0:                               # there are no tables yet
+        if has_remains:
+            found.append(f"{FILE} is empty, and what lies beside it shows that it was not")
+        return found
+    check_compressed(db)
+    count, = db.execute("SELECT count(*) FROM memory").fetchone()
+    indexed, = db.execute("SELECT count FROM counts").fetchone()
+    if indexed != count:
+        found.append(f"the indexes hold {indexed} memories of {count}")
+    return found

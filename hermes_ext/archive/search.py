@@ -121,6 +121,7 @@ class Tail:
         return self._repeats.get(term, {})
 
     def _list(self, doc: int, terms: Iterable[str]) -> None:
+        """Add a document to the lists of its terms."""
         assert self._docs is not None
         for term, count in Counter(terms).items():
             self._docs.setdefault(term, []).append(doc)
@@ -165,6 +166,7 @@ class SearchTables:
         self._forget_tail()
 
     def _forget_tail(self) -> None:
+        """Drop the documents of `fresh` from memory; `read` reads them again."""
         self.tail = Tail()
         self._read_until = 0                       # documents of `fresh` below it are in `tail`
         self._is_ahead = False                     # some were indexed in memory alone
@@ -303,6 +305,7 @@ class SearchTables:
             self.sql("DELETE FROM word WHERE block=? AND term=?", *place)
 
     def _clear_length(self, doc: int) -> None:
+        """Write 0 as the length of a document that goes."""
         start = doc // LENGTHS * LENGTHS
         row = self.sql("SELECT sizes FROM length WHERE start=?", start).fetchone()
         sizes = array("I", row[0])
@@ -341,6 +344,7 @@ class SearchTables:
             "repeats = CAST(repeats || excluded.repeats AS BLOB)", rows)
 
     def _flush_lengths(self) -> None:
+        """Write the lengths of the tail's documents into their rows."""
         rows: dict[int, array[int]] = {}
         for doc in sorted(self.tail.terms):
             start = doc // LENGTHS * LENGTHS
@@ -352,6 +356,7 @@ class SearchTables:
             (start, sizes.tobytes()) for start, sizes in rows.items()])
 
     def _flush_entities(self) -> None:
+        """Note which names the texts of the tail's documents mention."""
         texts = self.texts(self.tail.terms)
         self._db().executemany("INSERT OR IGNORE INTO entity VALUES (?, ?, ?)", sorted(
             (name.casefold(), name, doc) for doc, text in texts.items()
@@ -402,10 +407,11 @@ class TablePostings:
         return self.tables.counts.shortest
 
     def lengths(self) -> Sequence[int]:
+        """Return the length of every document, by its number; 0 for one that is gone."""
         if self._lengths is None:
             sizes = array("I")
             for start, data in self.tables.sql("SELECT start, sizes FROM length ORDER BY start"):
-                sizes.extend([0] * (start - len(sizes)))
+                sizes.extend([0] * (start - len(sizes)))       # rows that are all gone
                 sizes.frombytes(data)
             for doc, terms in sorted(self.tables.tail.terms.items()):
                 _set_at(sizes, doc, _length(terms))
@@ -418,6 +424,7 @@ class TablePostings:
             _set_at(self._lengths, doc, length)
 
     def lists(self, terms: Iterable[str]) -> dict[str, TableTerm]:
+        """Return the lists of those terms that some document has; they stay in memory."""
         wanted = list(dict.fromkeys(terms))
         if len(self._lists) > _MOST_LISTS:
             self._lists.clear()
@@ -455,6 +462,7 @@ class TablePostings:
                 for term in terms if term in places or term in fresh}
 
     def terms_containing(self, pieces: Sequence[str]) -> list[str]:
+        """Return the words that contain one of some pieces."""
         if not pieces:
             return []
         condition = " OR ".join("instr(term, ?)" for _ in pieces)
@@ -467,6 +475,7 @@ class TablePostings:
         return list(found)
 
     def terms_beginning(self, start: str) -> list[str]:
+        """Return the words that begin with *start*."""
         first = storable(start)
         rows = self.tables.sql("SELECT DISTINCT term FROM word WHERE is_word AND term >= ? AND "
                                "term < ?", first, first + chr(0x10ffff))

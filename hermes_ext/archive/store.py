@@ -48,7 +48,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sqlite3
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -58,20 +57,19 @@ from pathlib import Path
 from typing import Any
 
 import hermes_lite as core
-from hermes_lite import (Config, ConfigError, DamagedData, Locked, Memory, MissingPackage,
-                         StorageError, UsageError, normalise, redact, utc_now)
-from hermes_ext.archive import wal
-from hermes_ext.archive.connection import connect, json_of, uri_of
+from hermes_lite import (Config, ConfigError, DamagedData, Locked, Memory, StorageError,
+                         UsageError, normalise, redact, utc_now)
+from hermes_ext.archive.connection import json_of
 from hermes_ext.archive.daily_backup import DailyBackup
 from hermes_ext.archive.file import ArchiveFile, rescuing
 from hermes_ext.archive.loss import LossCheck
 from hermes_ext.archive.records import RecordTable
 from hermes_ext.archive.rescue import Rescue, facts, records, tombstones
-from hermes_ext.archive.schema import FILE, is_sound, raise_generation
+from hermes_ext.archive.schema import FILE, faults_of, is_sound, raise_generation
 from hermes_ext.archive.search import Graph, SearchTables
 from hermes_ext.archive.tombstones import ArchiveTombstones
 from hermes_ext.archive.vectors import ArchiveVectors
-from hermes_ext.archive.zstd import check_compressed, check_package, entry_of
+from hermes_ext.archive.zstd import check_package, entry_of
 
 __all__ = ["ArchiveSearch", "ArchiveStore", "FILE", "check_package", "open_store", "read_copy"]
 
@@ -169,6 +167,10 @@ class ArchiveSearch:
 
     @rescuing
     def containing(self, text: str) -> list[str]:
+        """Return the ids whose text contains *text*, newest first; form and case do not matter.
+
+        Of one word the index says which records can have it; else all are read.
+        """
         wanted = normalise(text)
         if not wanted:
             return []
@@ -289,6 +291,10 @@ class ArchiveStore:
         self.records.put(memory)
 
     def remove(self, memory_id: str, *, why: str | None, also: Iterable[str] = ()) -> None:
+        """Delete a memory; with *why*, leave a tombstone of its text and of the texts *also*.
+
+        The pages with its text are emptied out of the log when the transaction ends.
+        """
         text = self.records.delete(memory_id)
         if why:
             tombstone = {"id": memory_id, "why": redact(str(why))[0], "at": core.iso(self.clock())}
@@ -556,33 +562,7 @@ class ArchiveStore:
 
     def faults(self) -> list[str]:
         """Say what is wrong with the file, without mending it; reads all of it."""
-        if not self.path.exists():
-            return [f"{FILE} is missing"] if self.rescue.has_remains() else []
-        if wal.has_page(self.path) and not wal.is_of_file(self.path):
-            return [f"{FILE}-wal belongs to another state of {FILE}"]
-        mode = "mode=ro" if os.access(self.root, os.W_OK) else "immutable=1"
-        try:
-            with contextlib.closing(connect(f"{uri_of(self.path)}?{mode}")) as db:
-                return self._faults_of(db)
-        except sqlite3.Error as problem:
-            return [f"{FILE} cannot be read: {problem}"]
-        except MissingPackage as problem:
-            return [f"{FILE} cannot be checked: {problem}"]
-
-    def _faults_of(self, db: sqlite3.Connection) -> list[str]:
-        """Say what is wrong; sqlite3.Error or MissingPackage where it cannot all be read."""
-        found = [row for row, in db.execute("PRAGMA integrity_check(3)") if row != "ok"]
-        version, = db.execute("PRAGMA user_version").fetchone()
-        if version == 0:                           # there are no tables yet
-            if self.rescue.has_remains():
-                found.append(f"{FILE} is empty, and what lies beside it shows that it was not")
-            return found
-        check_compressed(db)
-        count, = db.execute("SELECT count(*) FROM memory").fetchone()
-        indexed, = db.execute("SELECT count FROM counts").fetchone()
-        if indexed != count:
-            found.append(f"the indexes hold {indexed} memories of {count}")
-        return found
+        return faults_of(self.path, has_remains=self.rescue.has_remains())
 
     def copy_to(self, path: Path) -> None:
         """Write a whole and checked copy of the file; see ArchiveFile."""

@@ -63,11 +63,12 @@ class ArchiveTombstones:
         """Drop the tombstones of *text*, and of that id: a person wants it back."""
         row = self.file.row("SELECT id FROM tombstone WHERE fingerprint=?",
                             self.fingerprint(text))
-        for each in {memory_id, *(row or ())} - {""}:
-            self.file.change("lift")
+        ids = {memory_id, *(row or ())} - {""}
+        for each in ids:
+            self.file.change("lift")               # then the copy is written, too
             if self.has(each):
                 self.file.row("DELETE FROM tombstone WHERE id=?", each)
-                self.retired.add(each)
+                self.retired.add(each)             # no other memory gets this id
 
     @rescuing
     def get_all(self) -> tuple[str, dict[str, dict[str, str]]]:

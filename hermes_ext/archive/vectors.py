@@ -47,6 +47,7 @@ class ArchiveVectors:
         return self._chunks_of(kind) if kind else iter(())
 
     def _chunks_of(self, wanted: Vectorizer | VectorKind) -> Iterator[VectorCache]:
+        """Yield all vectors, some thousand at a time; none where another model made them."""
         kind = self.kind()
         if kind is None or kind[:2] != (wanted.name, wanted.model):
             return
@@ -75,7 +76,8 @@ class ArchiveVectors:
 
     @rescuing
     def missing(self, vectorizer: Vectorizer) -> list[str]:
-        if vectorizer.name == "local":
+        """Return the ids without a vector of this model, oldest first."""
+        if vectorizer.name == "local":             # its vectors are made from the text
             return []
         waiting = "SELECT id FROM memory JOIN pending USING (seq) ORDER BY seq"
         every = "SELECT id FROM memory ORDER BY seq"
@@ -83,17 +85,22 @@ class ArchiveVectors:
         return [memory_id for memory_id, in rows]
 
     def put(self, vectorizer: Vectorizer | VectorKind, vectors: Mapping[str, core.Vector]) -> None:
+        """Keep vectors; those of another model go. Where the store is busy or full, none is kept.
+
+        A memory that is gone and a vector without a direction are left out.
+        """
         with contextlib.suppress(Locked, StorageError), self._transaction():
             for memory_id, vector in vectors.items():
                 pieces = core.unit_pieces(vector, vectorizer.dimension)
                 row = self.file.row("SELECT seq FROM memory WHERE id=?", memory_id)
                 if not pieces or row is None:
                     continue
+                seq, = row
                 if not self._is_kind(vectorizer):
                     self._start(vectorizer, len(pieces[0]))
                 self.file.change("vector")
-                self.file.row("DELETE FROM pending WHERE seq=?", *row)
-                self.file.row("INSERT OR REPLACE INTO vector VALUES (?, ?)", *row,
+                self.file.row("DELETE FROM pending WHERE seq=?", seq)
+                self.file.row("INSERT OR REPLACE INTO vector VALUES (?, ?)", seq,
                               b"".join(map(core.little_endian_bytes, pieces)))
 
     def _start(self, vectorizer: Vectorizer | VectorKind, dimension: int) -> None:
@@ -111,13 +118,15 @@ class ArchiveVectors:
             self.file.row("INSERT OR IGNORE INTO pending VALUES (?)", seq)
 
     def drop(self, ids: Iterable[str]) -> None:
+        """Drop the vectors of some memories, which then wait for new ones."""
         with self._transaction():
             for memory_id in ids:
                 row = self.file.row("SELECT seq FROM memory JOIN vector USING (seq) WHERE id=?",
                                     memory_id)
-                if row:
+                if row is not None:
+                    seq, = row
                     self.file.change("vector")
-                    self.expect(*row, is_new=False)
+                    self.expect(seq, is_new=False)
 
 
 def _pieces(data: bytes, dimension: int) -> list[array[float]]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
+import sys
 from array import array
 from pathlib import Path
 from typing import NamedTuple
@@ -124,7 +125,7 @@ def promised_frames(path: Path) -> int:
         return 0
     if one != two or version != 3_007_000 or is_made != 1 or brought_over >= frame_count:
         return 0
-    order = ">" if struct.pack("=H", 1) == struct.pack(">H", 1) else "<"
+    order = ">" if sys.byteorder == "big" else "<"
     checked = struct.unpack(">II", _checksum(one[:40], bytes(8), order))
     return frame_count if struct.unpack("=II", one[40:]) == checked else 0
 
@@ -163,11 +164,17 @@ def frames(path: Path, *, promised: int = 0) -> list[Frame]:
 def page_size(head: bytes, path: Path) -> int:
     """Return the size of a page by the log's head, else by the file's."""
     size = int.from_bytes(head[8:12], "big")
-    if size < 512 or size & (size - 1) or size > 65_536:
+    if not _is_page_size(size):
         begin = read_beside_sqlite(path, 18)
         size = int.from_bytes(begin[16:18], "big") if begin[:6] == b"SQLite" else 0
-        size = {1: 65_536}.get(size, size)
-    return size if 512 <= size <= 65_536 and not size & (size - 1) else 4_096
+        if size == 1:                              # so a file writes 65,536 in two bytes
+            size = 65_536
+    return size if _is_page_size(size) else 4_096
+
+
+def _is_page_size(size: int) -> bool:
+    """Tell whether a size is a power of two that SQLite takes."""
+    return 512 <= size <= 65_536 and size & (size - 1) == 0
 
 
 def is_of_file(path: Path) -> bool:
@@ -175,14 +182,16 @@ def is_of_file(path: Path) -> bool:
 
     The log is read first: whoever writes the log into the file meanwhile changes nothing.
     """
-    log, known = log_of(path), []
-    pages = [frame for frame in frames(path) if frame.page == 1]
-    with contextlib.suppress(OSError), open(log, "rb") as file:
-        for frame in pages:
+    first_pages = [frame for frame in frames(path) if frame.page == 1]
+    in_log = []                                    # the generations that the log leads to
+    with contextlib.suppress(OSError), open(log_of(path), "rb") as file:
+        for frame in first_pages:
             file.seek(frame.at + _FRAME + _GENERATION)
-            known.append(int.from_bytes(file.read(4), "big"))
-    mine = generation_of(path)
-    return not known or mine is None or min(known) - 1 <= mine <= max(known)
+            in_log.append(int.from_bytes(file.read(4), "big"))
+    in_file = generation_of(path)
+    if not in_log or in_file is None:
+        return True
+    return min(in_log) - 1 <= in_file <= max(in_log)
 
 
 def verified_pages(path: Path, *, after: int = 0, promised: int = 0) -> dict[int, bytes]:
@@ -197,21 +206,24 @@ def verified_pages(path: Path, *, after: int = 0, promised: int = 0) -> dict[int
         return found
     data = log_of(path).read_bytes()
     size = page_size(data[:_HEAD], path)
-    order = ">" if data[3] & 1 else "<"
-    told, counted = data[24:32], b""               # the checksum as written, and as it should be
+    order = ">" if data[3] & 1 else "<"            # of the bytes that the checksums add up
+    before_as_written = data[24:32]                # the checksum of the frame before, the head's
+    before_as_computed = b""                       # … and as it should be, where that is known
     for number, (at, page, _) in enumerate(listed):
-        end = at + _FRAME + size
-        body = data[at:at + 8] + data[at + _FRAME:end]
-        right = data[at + 16:at + 24]
-        now = _checksum(body, told, order)
-        is_good = now == right or counted and _checksum(body, counted, order) == right
+        body = data[at:at + 8] + data[at + _FRAME:at + _FRAME + size]
+        written = data[at + 16:at + _FRAME]
+        computed = _checksum(body, before_as_written, order)
+        is_good = computed == written
+        if not is_good and before_as_computed:     # the frame before has a damaged checksum
+            is_good = _checksum(body, before_as_computed, order) == written
         if is_good and number >= after:
-            found[page] = data[at + _FRAME:end]
-        told, counted = right, now
+            found[page] = data[at + _FRAME:at + _FRAME + size]
+        before_as_written, before_as_computed = written, computed
     return found
 
 
 def _is_head(head: bytes) -> bool:
+    """Tell whether the log's head has SQLite's mark and a checksum that fits."""
     if len(head) < _HEAD or head[:3] != b"\x37\x7f\x06":
         return False
     order = ">" if head[3] & 1 else "<"
@@ -222,7 +234,8 @@ def _checksum(data: bytes, before: bytes, order: str) -> bytes:
     """Return the checksum of *data*, a multiple of 8 bytes, that goes on from *before*."""
     one, two = struct.unpack(">II", before)
     words = array("I", data)
-    if (order == ">") == (struct.pack("=H", 1) == struct.pack("<H", 1)):
+    machine_order = "<" if sys.byteorder == "little" else ">"
+    if order != machine_order:
         words.byteswap()
     for at in range(0, len(words), 2):
         one = (one + words[at] + two) & 0xFFFFFFFF

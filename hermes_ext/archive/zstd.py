@@ -61,6 +61,7 @@ def _package() -> _Package:
 
 
 def _zstandard(module: Any) -> _Package:
+    """Adapt the package zstandard."""
     dictionary = module.ZstdCompressionDict(DICTIONARY, dict_type=module.DICT_TYPE_RAWCONTENT)
     dictionary.precompute_compress(level=_LEVEL)
 

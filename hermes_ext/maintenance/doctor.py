@@ -172,6 +172,7 @@ def _look(check: Callable[..., Check], subject: object) -> Check:
 # -- checks of any store ------------------------------------------------------
 
 def _check_permissions(root: Path) -> Check:
+    """Look for files and folders that others may read."""
     loose = loose_files(root)
     files = [path for path in loose if path.is_file()]
     if not loose:
@@ -240,6 +241,7 @@ def _is_json(data: bytes | None) -> bool:
 
 
 def _is_whole(path: Path) -> bool:
+    """Tell whether a tar.gz is what its manifest says."""
     try:
         check_archive(list(core.read_files(path)), path)
         return True
@@ -294,6 +296,7 @@ def _check_clock(store: FileStore) -> Check:
 
 
 def _check_secrets(store: FileStore) -> Check:
+    """Look for secrets that today's rules would hide, by a dry run of scrub."""
     memory = HermesLite(store.root, config=store.config, store=store)
     found = scrub(memory, dry_run=True)
     if not found.changed:
@@ -337,6 +340,7 @@ def _check_records(store: FileStore) -> Check:
 
 
 def _is_entry(store: FileStore, memory_id: str) -> bool:
+    """Tell whether a record can be read as a memory."""
     try:
         store.get(memory_id)
         return True

@@ -194,7 +194,7 @@ def _bring_over(store: FileStore, target: core.Cipher | None,
 
 
 def _update_checksums(cold: ColdFiles) -> None:
-    """Replace the checksums of version 1, of sealed bytes, by those of version 2, of plain ones."""
+    """Replace checksums of version 1, of sealed bytes, by those of version 2, of plain ones."""
     before = {name: dict(known) for name, known in cold.files.items()}
     for name, known in cold.files.items():
         with contextlib.suppress(HermesError):

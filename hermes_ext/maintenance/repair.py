@@ -59,16 +59,17 @@ def _sentences(plan: Iterable[_Step]) -> list[str]:
 
 def _repair_archive(memory: HermesLite, store: FileStore, *, accept_loss: bool,
                     dry_run: bool) -> Done:
+    """Repair an archive, then bring back what it lost; the second is planned after the first."""
     plan = list(_steps_of_archive(store))
     if not dry_run:
         for step in steps(store, "repairing", plan):
             step.run()
     with contextlib.nullcontext() if dry_run else store.transaction():
         plan_of_loss = list(_steps_of_loss(memory, store, accept_loss=accept_loss))
-        for step in () if dry_run else plan_of_loss:
-            step.run()
-    plan += plan_of_loss
-    done = _sentences(plan) + _repair_cold(store, dry_run=dry_run)
+        if not dry_run:
+            for step in plan_of_loss:
+                step.run()
+    done = _sentences(plan + plan_of_loss) + _repair_cold(store, dry_run=dry_run)
     return Done(tuple(done), dry_run=dry_run, warnings=tuple(memory.take_notices()))
 
 

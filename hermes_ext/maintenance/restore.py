@@ -102,6 +102,7 @@ class Restored(core.Record):
             yield f"what was there before is in {self.before}"
 
     def _config_lines(self, verb: str) -> Iterator[str]:
+        """Yield how the backup's config.yaml differs; *verb* is "would be " in a dry run."""
         if not self.config:
             return
         if self.with_config:
@@ -234,6 +235,7 @@ class _Sift:
         return kept
 
     def _is_blocked(self, each: Memory) -> bool:
+        """Tell whether a content filter blocks a memory, which is a notice then."""
         try:
             self._memory.redactor.check_content(each)
         except Refused:

@@ -423,6 +423,7 @@ class Scrubber:
         return self._edit_text(data)
 
     def _edit_text(self, data: bytes) -> bytes:
+        """Redact a text in UTF-8; ValueError where it is none."""
         text = data.decode("utf-8")
         if "\0" in text:
             raise ValueError("no text")
@@ -437,6 +438,7 @@ class Scrubber:
         return line if fixed == content else core.to_json(fixed) + b"\n"
 
     def _edit_tombstones(self, data: bytes) -> bytes:
+        """Redact the reasons in a file of tombstones, and set its checksum anew."""
         content = core.from_json(data)
         if not core.fits(content, {"tombstones": {str: {"why": str}}}):
             raise ValueError("no tombstones")

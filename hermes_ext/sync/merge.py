@@ -235,6 +235,7 @@ def _read_count(row: Mapping[str, object]) -> tuple[int, str]:
 
 
 def _read_clock(value: object) -> dict[str, int]:
+    """Return a clock of a change; ValueError where it is none."""
     if not isinstance(value, dict) or len(value) > 256:
         raise ValueError("the clock cannot be right")
     for device, number in value.items():

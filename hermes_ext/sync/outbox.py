@@ -70,6 +70,7 @@ class Outbox:
         return zlib.crc32(data) == own["crc"] and len(data) == own["size"]
 
     def _data(self) -> bytes:
+        """Return what this device's file holds on the disk."""
         try:
             return self.path.read_bytes()
         except FileNotFoundError:
