@@ -241,11 +241,18 @@ def fits(value: object, shape: Any) -> bool:
             return False
         if str in shape:
             return all(fits(item, shape[str]) for item in value.values())
-        return all(fits(value[name.rstrip("?")], inner) if name.rstrip("?") in value
-                   else name.endswith("?") for name, inner in shape.items())
+        return all(_fits_under(name, value, inner) for name, inner in shape.items())
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return abs(value) < 1 << 64 and (shape is float or type(value) is shape)
     return value is None if shape is None else type(value) is shape
+
+
+def _fits_under(name: str, value: Mapping[str, object], shape: Any) -> bool:
+    """Tell whether what an object has under a name fits; under "name?" it may have nothing."""
+    key = name.rstrip("?")
+    if key in value:
+        return fits(value[key], shape)
+    return name.endswith("?")
 
 
 class Record:
@@ -323,31 +330,42 @@ class Memory(Record):
         """Read an entry; raise ValueError that names the field which cannot be right."""
         if not isinstance(entry, Mapping):
             raise ValueError("an entry is not an object")
-        for name, allowed in _SCHEMA.items():
-            if name in entry and type(entry[name]) not in allowed:
-                raise ValueError(f"{name} has the wrong type")
-        if not is_safe_id(str(entry.get("id", ""))):
-            raise ValueError("id is missing or not a safe name")
-        if not isinstance(entry.get("content"), str):
-            raise ValueError("content is missing")
-        known: dict[str, Any] = {k: v for k, v in entry.items()
-                                 if k in _SCHEMA or k in _OPTIONAL}
-        for name in ("redacted", "tags"):
-            if not isinstance(known.get(name) or (), (list, tuple)):
-                raise ValueError(f"{name} is not a list")
-            known[name] = tuple(str(item) for item in known.get(name) or ())
-        for name in ("agent", "expires_at", "status", "supersedes"):
-            if not isinstance(known.get(name, ""), (str, type(None))):
-                raise ValueError(f"{name} is not a string")
-        if not isinstance(known.get("meta", {}), Mapping):
-            raise ValueError("meta is not an object")
-        if abs(known.get("access_count", 0)) >= 1 << 63:
-            raise ValueError("access_count is too large")
+        _check_schema(entry)
+        known: dict[str, Any] = {name: value for name, value in entry.items()
+                                 if name in _SCHEMA or name in _OPTIONAL}
+        _check_optional(known)
         if not all(_is_shallow(value) for name, value in entry.items() if name not in _SCHEMA):
             raise ValueError("a field is nested too deeply")
+        known["redacted"] = tuple(map(str, known.get("redacted") or ()))
+        known["tags"] = tuple(map(str, known.get("tags") or ()))
         known["importance"] = min(max(known.get("importance", 5), 1), 10)
         known["created_at"] = str(known.get("created_at") or "")
-        return cls(**known, extra={k: v for k, v in entry.items() if k not in known})
+        extra = {name: value for name, value in entry.items() if name not in known}
+        return cls(**known, extra=extra)
+
+
+def _check_schema(entry: Mapping[str, Any]) -> None:
+    """Raise ValueError unless each field of the schema has its type; id and content are there."""
+    for name, allowed in _SCHEMA.items():
+        if name in entry and type(entry[name]) not in allowed:
+            raise ValueError(f"{name} has the wrong type")
+    if not is_safe_id(str(entry.get("id", ""))):
+        raise ValueError("id is missing or not a safe name")
+    if not isinstance(entry.get("content"), str):
+        raise ValueError("content is missing")
+    if abs(entry.get("access_count", 0)) >= 1 << 63:
+        raise ValueError("access_count is too large")
+
+
+def _check_optional(fields: Mapping[str, Any]) -> None:
+    """Raise ValueError unless each optional field has its type."""
+    if not isinstance(fields.get("tags") or (), (list, tuple)):
+        raise ValueError("tags is not a list")
+    for name in ("agent", "expires_at", "status", "supersedes"):
+        if not isinstance(fields.get(name), (str, type(None))):
+            raise ValueError(f"{name} is not a string")
+    if not isinstance(fields.get("meta", {}), Mapping):
+        raise ValueError("meta is not an object")
 
 
 def _is_shallow(value: object, most: int = 50) -> bool:
@@ -433,9 +451,10 @@ class RememberedBatch(Record):
     @property
     def warnings(self) -> tuple[str, ...]:
         """Sentences that a person should read."""
-        many = len(self.left_out)
-        return (f"{many} of {many + len(self.results)} texts were left out; the others are kept",
-                ) if many else ()
+        if not self.left_out:
+            return ()
+        texts = len(self.left_out) + len(self.results)
+        return (f"{len(self.left_out)} of {texts} texts were left out; the others are kept",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -497,8 +516,10 @@ class Digest(Record):
     @property
     def warnings(self) -> tuple[str, ...]:
         """Sentences that a person should read."""
+        if not self.more:
+            return ()
         return (f"the text holds more than these {len(self.facts)} facts; digest it again with a "
-                "larger --max",) if self.more else ()
+                "larger --max",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -612,17 +633,19 @@ def parse_time(value: object, *, zone: tzinfo = timezone.utc) -> datetime | None
     """
     if isinstance(value, bool) or value is None:
         return None
+    text = str(value).strip()
     try:
         if isinstance(value, datetime):
             moment = value
-        elif re.fullmatch(r"(?:19|20)\d\d[01]\d[0-3]\d", str(value).strip()):
-            moment = datetime.strptime(str(value).strip(), "%Y%m%d")
-        elif isinstance(value, (int, float)) or re.fullmatch(r"\d{9,}", str(value).strip()):
-            seconds = float(str(value))
-            seconds = seconds / 1000 if seconds > 1e11 else seconds
+        elif re.fullmatch(r"(?:19|20)\d\d[01]\d[0-3]\d", text):
+            moment = datetime.strptime(text, "%Y%m%d")
+        elif isinstance(value, (int, float)) or re.fullmatch(r"\d{9,}", text):
+            number = float(text)
+            is_milliseconds = number > 1e11        # as seconds the year 5138
+            seconds = number / 1000 if is_milliseconds else number
             moment = datetime.fromtimestamp(seconds, timezone.utc)
         else:
-            moment = _parse_iso(str(value).strip())
+            moment = _parse_iso(text)
         moment = moment.replace(tzinfo=moment.tzinfo or zone)
         return moment.astimezone(timezone.utc) if moment.year >= 1970 else None
     except (ValueError, OverflowError, OSError):
@@ -630,7 +653,10 @@ def parse_time(value: object, *, zone: tzinfo = timezone.utc) -> datetime | None
 
 
 def _parse_iso(text: str) -> datetime:
-    """datetime.fromisoformat of Python 3.11, for 3.10 too: Z, slashes, 1-digit months, .fff."""
+    """Read 2026-8-5, 2026/08/05 12:30, 2026-08-05T12:30:00.5Z, …+02:00; else raise ValueError.
+
+    What datetime.fromisoformat of Python 3.11 reads of these, for 3.10 too.
+    """
     found = re.fullmatch(r"(\d{4})[-/](\d{1,2})[-/](\d{1,2})(?:[T ]+(\d{1,2}):(\d{2})"
                          r"(?::(\d{2}))?(?:[.,](\d{1,9}))?\s*(Z|[+-]\d{2}:?\d{2})?)?",
                          text, re.IGNORECASE)
@@ -745,9 +771,9 @@ class Config:
     @property
     def rooms(self) -> dict[str, int]:
         """Days of retention by room."""
-        return {name: value if isinstance(value, int) else value.get(
-            "days", self["pruning"]["default_retention_days"])
-            for name, value in self["rooms"].items()}
+        default = self["pruning"]["default_retention_days"]
+        return {name: value if isinstance(value, int) else value.get("days", default)
+                for name, value in self["rooms"].items()}
 
     @functools.cached_property
     def zone(self) -> tzinfo:
@@ -772,10 +798,11 @@ class Config:
         """Return *room* in its configured spelling; UsageError names the rooms there are."""
         if room is None:
             return None
-        by_form = {unicodedata.normalize("NFC", name): name for name in self["rooms"]}
-        if unicodedata.normalize("NFC", room) not in by_form:
-            raise UsageError(f"unknown room {room!r}; use one of: {', '.join(self['rooms'])}")
-        return by_form[unicodedata.normalize("NFC", room)]
+        wanted = unicodedata.normalize("NFC", room)        # a Mac types ü as two characters
+        for name in self["rooms"]:
+            if unicodedata.normalize("NFC", name) == wanted:
+                return name
+        raise UsageError(f"unknown room {room!r}; use one of: {', '.join(self['rooms'])}")
 
 
 def _named_zone(name: str, place: str = "TZ") -> tzinfo:
@@ -784,8 +811,8 @@ def _named_zone(name: str, place: str = "TZ") -> tzinfo:
     try:
         return timezone.utc if name.upper() == "UTC" else zoneinfo.ZoneInfo(name)
     except (ValueError, OSError, LookupError):
-        raise ConfigError(f"{place}: the time zone {name!r} is unknown; give one such as Europe/Berlin or "
-                          "Asia/Shanghai (on Windows run: pip install tzdata)") from None
+        raise ConfigError(f"{place}: the time zone {name!r} is unknown; give one such as "
+                          "Europe/Berlin or Asia/Shanghai (on Windows run: pip install tzdata)") from None
 
 
 def load_config(root: Path, *, environ: Mapping[str, str] | None = None) -> Config:
@@ -799,9 +826,11 @@ def load_config(root: Path, *, environ: Mapping[str, str] | None = None) -> Conf
     for name, value in _read_env(root / ".env", notices).items():
         environ.setdefault(name, value)
     shipped = Path(__file__).resolve().parent / "config.yaml"
-    own = root / "config.yaml"
-    path = own if own.is_file() else shipped if shipped.is_file() else None
-    values = read_yaml(path, notices) if path else {}
+    values: dict[str, dict[str, object]] = {}
+    for path in (root / "config.yaml", shipped):
+        if path.is_file():
+            values = read_yaml(path, notices)
+            break
     return Config(values, environ=environ, notices=notices)
 
 
@@ -864,13 +893,20 @@ def read_yaml(path: Path, notices: list[str]) -> dict[str, dict[str, object]]:
         where = f"{path.name}:{mark.line + 1}" if mark else path.name
         raise ConfigError(f"{where}: {what}; indent with blanks, as in the shipped file"
                           ) from None
+    lines = _lines_of_keys(rows, path.name)
+    return _check_config(values, lambda *keys: f"{path.name}:{lines.get(keys, 1)}")
+
+
+def _lines_of_keys(rows: Iterable[tuple[tuple[str, ...], int]],
+                   name: str) -> dict[tuple[str, ...], int]:
+    """Return {path of keys: line}; ConfigError where a file of that name has one twice."""
     lines: dict[tuple[str, ...], int] = {}
     for keys, line in rows:
         if keys in lines:
-            raise ConfigError(f"{path.name}:{line}: '{keys[-1]}' stands in line {lines[keys]} "
+            raise ConfigError(f"{name}:{line}: '{keys[-1]}' stands in line {lines[keys]} "
                               "already; put both in one place")
         lines[keys] = line
-    return _check_config(values, lambda *keys: f"{path.name}:{lines.get(keys, 1)}")
+    return lines
 
 
 def _key_lines(node: Any, keys: tuple[str, ...] = ()
@@ -883,16 +919,13 @@ def _key_lines(node: Any, keys: tuple[str, ...] = ()
 
 
 def _check_config(values: object, where: Callable[..., str]) -> dict[str, dict[str, Any]]:
-    """Hold what was parsed against DEFAULTS; return it, or raise with the place."""
+    """Hold what was parsed against DEFAULTS; return it, or raise with the place.
+
+    *where* returns the place of a path of keys: "config.yaml:12".
+    """
     if not isinstance(values, dict):
         raise ConfigError(f"{where()}: this is not a list of sections such as 'rooms:'")
-    if isinstance(values.get("storage"), str):         # storage: archive
-        values["storage"] = {"backend": values["storage"]}
-    if isinstance(values.get("content_filters"), list):     # also without security: above it
-        security = values.setdefault("security", None) or {}
-        values["security"] = {"content_filters": values.pop("content_filters"), **security}
-    if isinstance(values.get("timezone"), str):        # timezone: Europe/Berlin
-        values["timezone"] = {"name": values["timezone"]}
+    _spell_out(values)
     for section, content in values.items():
         check_known(section, DEFAULTS, where(section))
         if content is None:
@@ -905,7 +938,7 @@ def _check_config(values: object, where: Callable[..., str]) -> dict[str, dict[s
                 raise ConfigError(f"{place}: the name {key!r} is no string; put it in quotes")
             if section not in OPEN_SECTIONS:
                 check_known(key, DEFAULTS[section], place)
-            content[key] = _check_value(section, str(key), value, place)
+            content[key] = _check_value(section, key, value, place)
             if section == "timezone" and value:
                 _named_zone(value, place)
     values = {section: content for section, content in values.items() if content}
@@ -915,15 +948,28 @@ def _check_config(values: object, where: Callable[..., str]) -> dict[str, dict[s
     return values
 
 
+def _spell_out(values: dict[str, Any]) -> None:
+    """Change the short forms of three sections into the long ones, in place."""
+    if isinstance(values.get("storage"), str):              # storage: archive
+        values["storage"] = {"backend": values["storage"]}
+    if isinstance(values.get("timezone"), str):             # timezone: Europe/Berlin
+        values["timezone"] = {"name": values["timezone"]}
+    if isinstance(values.get("content_filters"), list):     # not below security:
+        security = values.setdefault("security", None) or {}
+        values["security"] = {"content_filters": values.pop("content_filters"), **security}
+
+
 def check_known(name: object, known: Collection[str], place: str, *,
                 what: str = "key") -> None:
     """Raise ConfigError for an unknown name; it names the place and the nearest known name."""
     if name in known:
         return
     import difflib
-    near = difflib.get_close_matches(str(name), list(known), 1, 0.4)
-    hint = f"did you mean '{near[0]}'?" if near else (
-        f"known: {', '.join(known)}" if known else "it takes none")
+    near = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.4)
+    if near:
+        hint = f"did you mean '{near[0]}'?"
+    else:
+        hint = f"known: {', '.join(known)}" if known else "it takes none"
     raise ConfigError(f"{place}: unknown {what} '{name}'; {hint}")
 
 
@@ -941,7 +987,8 @@ def _check_value(section: str, key: str, value: object, place: str) -> object:
     elif section in OPEN_SECTIONS:
         pass
     elif label in _CHOICES:
-        value = {True: "on", False: "off"}[value] if isinstance(value, bool) else value
+        if isinstance(value, bool):                # YAML reads on and off as true and false
+            value = "on" if value else "off"
         if not isinstance(value, str) or value not in _CHOICES[label]:
             raise ConfigError(f"{place}: '{label}' is one of {', '.join(_CHOICES[label])}")
     elif label == "security.content_filters":
@@ -982,31 +1029,43 @@ def _check_filters(value: object, place: str) -> None:
         if not is_tag_right:
             raise ConfigError(f"{place}: a content filter with the action tag, and no other, "
                               "names a tag")
-        regex = each.get("regex")
-        try:
-            compiled = re.compile(regex, re.IGNORECASE)
-        except (re.error, TypeError, RecursionError, OverflowError) as error:
-            raise ConfigError(f"{place}: the regex {_brief(regex)} of a content filter is no "
-                              f"regular expression: {error}") from None
-        # One group is what is hidden, two are what stays before it and what is hidden. What matches
-        # the empty text would match everywhere.
-        if compiled.match("") or compiled.groups > 2:
-            raise ConfigError(f"{place}: the regex {_brief(regex)} of a content filter must not "
-                              "match the empty text or have more than two groups")
+        _check_filter_regex(each.get("regex"), place)
+
+
+def _check_filter_regex(regex: Any, place: str) -> None:
+    """Raise ConfigError unless a filter's regex compiles, with at most two groups.
+
+    One group is what is hidden, two are what stays before it and what is hidden. What matches the
+    empty text would match everywhere.
+    """
+    try:
+        compiled = re.compile(regex, re.IGNORECASE)
+    except (re.error, TypeError, RecursionError, OverflowError) as error:
+        raise ConfigError(f"{place}: the regex {_brief(regex)} of a content filter is no "
+                          f"regular expression: {error}") from None
+    if compiled.match("") or compiled.groups > 2:
+        raise ConfigError(f"{place}: the regex {_brief(regex)} of a content filter must not "
+                          "match the empty text or have more than two groups")
 
 
 def _check_number(label: str, value: object, default: object, place: str) -> None:
     """Check a number, or a switch, against the type of its default and the smallest value."""
-    kinds, wanted = {bool: ((bool,), "true or false"), int: ((int,), "a whole number"),
-                     float: ((int, float), "a number")}[type(default)]
-    if type(value) not in kinds:
+    types, wanted = _TYPES_LIKE[type(default)]
+    if type(value) not in types:
         raise ConfigError(f"{place}: '{label}' needs {wanted}, not {_brief(value)}")
-    least = int(label.split(".")[-1] in _AT_LEAST_ONE or label.startswith("rooms."))
+    key = label.split(".")[-1]
+    least = 1 if key in _AT_LEAST_ONE or label.startswith("rooms.") else 0
     if type(value) is not bool and not least <= value < 1e9:
         raise ConfigError(f"{place}: '{label}' is {_brief(value)}; it may not be below {least}, "
                           "nor above 1,000,000,000")
 
 
+# By the type of a default: the types that a setting may have, and how to say it.
+_TYPES_LIKE = {
+    bool: ((bool,), "true or false"),
+    int: ((int,), "a whole number"),
+    float: ((int, float), "a number"),
+}
 _AT_LEAST_ONE = ("default_top_k", "max_text_chars", "backups_kept", "max_facts", "hot_boost",
                  "batch")
 
