@@ -25,6 +25,8 @@ from hermes_ext.maintenance.scrub import scrub
 from hermes_ext.maintenance.store_files import (
     DERIVED, SEALED, check_archive, file_store, files_of, is_archive, is_behind, keys_of,
     leftovers, loose_files, maybe_json, mirror_gaps, show, tombstones_of)
+from hermes_ext.maintenance.survival import (LAYERS, Pointer, Surroundings, find_pointers,
+                                             is_container, place_of)
 from hermes_lite import DamagedData, FileStore, HermesError, HermesLite, Operation, StorageError
 
 __all__ = ["Check", "Checkup", "OPERATIONS", "doctor", "open_unread"]
@@ -64,19 +66,25 @@ def open_unread(root: str | None) -> HermesLite:
     return HermesLite(place, config=config, store=FileStore(place, config, is_read_only=True))
 
 
-def doctor(memory: HermesLite) -> Checkup:
+def doctor(memory: HermesLite, *, around: Surroundings | None = None) -> Checkup:
     """Look at everything and change nothing (modes of .env and keys aside); see the module.
 
     Checks depend on those before them: a config or key that cannot be read ends the checkup.
+    *around* is the system in which the root lies, by default this one.
     """
     root = file_store(memory).root
     if not root.is_dir():
         return Checkup([Check("root", "warn", f"{root} does not exist yet", "init")])
     checkup = Checkup(_look(check, root) for check in (
         _check_permissions, _check_disk, _check_lock))
+    around = around or Surroundings()
+    if is_container(around):
+        checkup.append(_check_place(root, around))
     config = _check_settings(memory, checkup)
     if config is None:
         return checkup
+    if is_container(around) and "brain" in config["systems"]:
+        checkup.append(_check_pointers(root, around))
     if is_archive(memory.store):
         _check_archive(memory.store, checkup)
     else:
@@ -207,6 +215,34 @@ def _check_lock(root: Path) -> Check:
         return Check("lock", "ok", "no other process holds the store")
     except HermesError as problem:
         return Check("lock", "warn", f"{problem}; what follows may be out of date")
+
+
+def _check_place(root: Path, around: Surroundings) -> Check:
+    """Say whether the root outlives the container in which this runs."""
+    place = place_of(root, around)
+    if place is None:
+        return Check("place", "ok", "this is a container; nothing says where its root is mounted")
+    return Check("place", "ok" if place.is_lasting else "warn", f"the root lies {place}")
+
+
+def _check_pointers(root: Path, around: Surroundings) -> Check:
+    """Say which of cron, AGENTS.md and the host's own files lead to the memory; one is enough."""
+    found: dict[str, str] = {}
+    has_lasting = False
+    for pointer in find_pointers(root, around):
+        is_lasting = _is_lasting(pointer, around)
+        has_lasting = has_lasting or is_lasting
+        if is_lasting or pointer.layer not in found:
+            lost = "" if is_lasting else ", lost with the container"
+            found[pointer.layer] = f"{pointer.file}{lost}"
+    said = [f"{layer}: {found.get(layer, 'none')}" for layer in LAYERS]
+    return Check("pointers", "ok" if has_lasting else "warn", "; ".join(said),
+                 None if has_lasting else "brain agents-md --file AGENTS.md")
+
+
+def _is_lasting(pointer: Pointer, around: Surroundings) -> bool:
+    place = place_of(pointer.file, around)
+    return place is None or place.is_lasting
 
 
 def _check_backups(store: FileStore) -> Check:

@@ -151,6 +151,15 @@ class Case(unittest.TestCase):
         self.home = Path(tempfile.mkdtemp())
         self.addCleanup(shutil.rmtree, self.home)
         self.root, self.now, self.environ = self.home / "root", NOW, {}
+        self.hide_the_container()
+
+    def hide_the_container(self) -> None:
+        """Let doctor find no container, wherever the tests run; test_survival makes its own."""
+        from hermes_ext.maintenance import doctor, survival
+        nowhere = survival.Surroundings(self.home / "system", {}, self.home)
+        patched = mock.patch.object(doctor, "Surroundings", lambda: nowhere)
+        patched.start()
+        self.addCleanup(patched.stop)
 
     def open(self, **environ: str) -> HermesLite:
         """Open the store with these variables only; it is closed at the end of the test."""
