@@ -111,7 +111,8 @@ __all__ = [
     "import_system", "is_ciphertext", "is_date", "is_gram", "is_group", "is_one_word",
     "is_safe_id", "is_same_agent", "iso", "join_command_words", "join_rows", "json_in_answer",
     "little_endian_bytes", "load_commands", "load_config", "magic_bytes", "main",
-    "make_chat_model", "make_folder", "minmax_merge", "new_id", "normalise", "operations_of", "other_wordings", "parse_time",
+    "make_chat_model", "make_folder", "minmax_merge", "new_id", "normalise", "operations_of",
+    "other_wordings", "parse_time",
     "perform", "plain", "pluralize", "print_message", "printable", "printable_json",
     "query_terms", "rank_in_context", "read_files", "read_key_file", "read_markdown",
     "read_yaml", "redact", "redact_nested", "remove_unfinished_move", "result_warnings",
@@ -369,7 +370,7 @@ def _check_optional(fields: Mapping[str, Any]) -> None:
 
 
 def _is_shallow(value: object, most: int = 50) -> bool:
-    """Tell whether lists and mappings lie at most so deep in each other: all code can walk them."""
+    """Tell whether lists and mappings lie at most so deep in each other that all can be walked."""
     if isinstance(value, Mapping):
         value = value.values()
     elif not isinstance(value, (list, tuple)):
@@ -812,7 +813,8 @@ def _named_zone(name: str, place: str = "TZ") -> tzinfo:
         return timezone.utc if name.upper() == "UTC" else zoneinfo.ZoneInfo(name)
     except (ValueError, OSError, LookupError):
         raise ConfigError(f"{place}: the time zone {name!r} is unknown; give one such as "
-                          "Europe/Berlin or Asia/Shanghai (on Windows run: pip install tzdata)") from None
+                          "Europe/Berlin or Asia/Shanghai (on Windows run: pip install tzdata)"
+                          ) from None
 
 
 def load_config(root: Path, *, environ: Mapping[str, str] | None = None) -> Config:
@@ -1660,6 +1662,7 @@ class _Document:
 
     @classmethod
     def of(cls, text: str) -> _Document:
+        """Return the document of a text; what a mark has replaced already counts as hidden."""
         if "[已脱敏:" in text:
             text = _MARK.sub(lambda found: "\0" * len(found[0]), text)
         folded = text if text.isascii() else text.translate(_FOLDED)
@@ -1760,6 +1763,7 @@ def _rules_at(where: str) -> tuple[re.Pattern[str], dict[str, RedactionRule]]:
 
 
 def _find_by_rules(document: _Document, where: str) -> Iterator[_Span]:
+    """Find what the rules of a place hide, where their `accept` agrees."""
     text = {"key": document.raw, "address": document.folded}.get(where, document.lower)
     pattern, rules = _rules_at(where)
     for found in pattern.finditer(text):
@@ -1846,7 +1850,8 @@ _FILE_ENDING = _compiled(r"\.[a-z]{2,4}\b")
 # The kind of the label is the empty group at its end: what begins with letters is found fast.
 _LABEL = _verbose(r"""
     (?:
-        pass(?:word|wort|phrase|code|key|wd) | pwd | p/w | mnemonic | identified[ ]by           # en
+        pass(?:word|wort|phrase|code|key|wd) | pwd | p/w | mnemonic                         # en
+      | identified[ ]by
       | (?:seed|recovery)[ ]phrase
       | kennwort | geheimwort | codewort | geheimzahl | losungswort                       # de
       | (?:wlan|wifi|wi-fi|netzwerk)[ -]?(?:key|code|schl(?:ü|ue)ssel)
@@ -1860,7 +1865,7 @@ _LABEL = _verbose(r"""
       | (?:verification|security|access|auth|login|2fa|mfa|otp|sms|one-time|confirmation
           |recovery|unlock|door|gate|alarm|backup|activation|pairing)[ _-]?code            # en
       | (?:zugangs|sicherheits|bestätigungs|freischalt|entsperr|aktivierungs|tür|alarm|einmal
-          |wiederherstellungs)-?code                                                                  # de
+          |wiederherstellungs)-?code                                                      # de
       | (?:验证|校验|动态|短信|提取|解锁|激活|安全|访问|确认|取件|接入|门禁|恢复)码                  # zh
       | 暗証番号                                                                            # ja
     )(?P<code>)
@@ -2284,7 +2289,7 @@ class _Reader:
         return bool(is_within) and not _is_mixed(self.document.folded[span.start:span.end])
 
     def owned(self, owner: re.Match[str]) -> _Span | None:
-        """Return the value behind an owner; of a token or key only if its letters are scrambled."""
+        """Return the value behind an owner; of a token or key only if its letters are no word."""
         if self._is_password():
             kind = "assignment" if owner["colon"] else "copula"
             link = _Link(kind, owner[0], owner.end(), has_owner=True)
@@ -2378,6 +2383,7 @@ class _Reader:
         return document.value(at, end)
 
     def quoted(self, at: int, link: str) -> _Value | None:
+        """Return what stands in quotes at *at*; to the end of the line where none closes them."""
         document = self.document
         quote = _QUOTE.match(document.folded, at)
         if not quote:
@@ -2444,6 +2450,7 @@ class _Reader:
         return value
 
     def _is_secret(self, value: _Value, link: _Link, kind: str, after: str) -> bool:
+        """Tell whether a value is a secret, by its looks or as a word; *after* is what follows."""
         is_cell = "|" in link.words and "||" not in link.words     # of a table
         if _looks_secret(value.text, kind, link.kind, is_quoted=value.is_quoted and not is_cell):
             return True
@@ -2795,6 +2802,7 @@ _HEADS_OF_ACCOUNTS = frozenset("""
 
 
 def _kind_of_column(head: str) -> str | None:
+    """Return the kind of the label that a header cell ends in: "DB password", no "key length"."""
     if len(head) > 24 or _NOT_ITSELF.search(head):
         return None
     label = _LABEL.search(head)
@@ -2804,6 +2812,7 @@ def _kind_of_column(head: str) -> str | None:
 
 def _find_in_row(document: _Document, cells: list[str], at: int, kinds: dict[int, str],
                  has_accounts: bool) -> Iterator[_Span]:
+    """Find the secrets in the cells of a row, which begins at *at*, below labels."""
     for number, cell in enumerate(cells):
         text = document.folded[at:at + len(cell)]
         value = text.strip(" \t\r*`\"'")
@@ -2815,6 +2824,7 @@ def _find_in_row(document: _Document, cells: list[str], at: int, kinds: dict[int
 
 
 def _is_secret_cell(value: str, kind: str, has_accounts: bool) -> bool:
+    """Tell whether a cell is a secret; beside a column of users a mere word may be a password."""
     if not value or " " in value or "\0" in value or _is_harmless(value):
         return False
     if has_accounts and kind == "password" and _is_password_word(value):
@@ -2962,6 +2972,7 @@ def _hashed(number: str, key: bytes) -> str:
 
 
 def _replaced(text: str, spans: list[_Span], replacement: Callable[[_Span], str]) -> str:
+    """Return a text with something else in place of each span; they are in order and apart."""
     parts = []
     at = 0
     for span in spans:
@@ -3054,6 +3065,7 @@ def _find_in_visible(text: str, extra: tuple, personal: str | None) -> list[_Spa
 
 
 def _find_by_extra_rules(document: _Document, extra: tuple) -> Iterator[_Span]:
+    """Find what patterns of the config match: the second of two groups, else the whole."""
     for rule, label in extra:
         for found in rule.finditer(document.raw):
             start, end = found.span(2 if rule.groups == 2 else 0)
@@ -3380,6 +3392,7 @@ def span_of(text: str, now: datetime) -> tuple[datetime, datetime] | None:
 
 
 def _named_days(text: str, now: datetime) -> tuple[datetime, datetime] | None:
+    """Do what `span_of` does, for a normalised text; OverflowError beyond the calendar."""
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
     if found := _first_match(_AGO, text):
         count, unit = found.groups()
@@ -3488,6 +3501,7 @@ def similarity(a: str, b: str) -> float:
 
 
 def _ratio(a: str, b: str) -> float:
+    """Do what `similarity` does, for normalised texts."""
     if a == b:
         return 1.0
     is_long = len(a) > LONG_TEXT
@@ -4359,10 +4373,11 @@ class FileLock:
                 file.close()
 
     def _open(self) -> IO[bytes]:
+        """Open the lock's file, made where it is missing; to read alone on a read-only disk."""
         try:
             handle = os.open(self._path, os.O_RDWR | os.O_CREAT | _BINARY, 0o600)
         except OSError as problem:
-            try:                                   # a reader on a read-only disk
+            try:
                 handle = os.open(self._path, os.O_RDONLY | _BINARY)
             except OSError:
                 raise storage_error(problem, self._path) from None
@@ -4417,7 +4432,8 @@ class _QueueTicket:
 
     def _names(self) -> list[str]:
         try:
-            return sorted(name for name in os.listdir(self._folder) if name[:self._DIGITS].isdecimal())
+            return sorted(name for name in os.listdir(self._folder)
+                          if name[:self._DIGITS].isdecimal())
         except OSError:                            # the usual case: nobody waits
             return []
 
@@ -5044,6 +5060,7 @@ class MemoryPostings:
         return docs
 
     def _repeats_of(self, term: str) -> dict[int, int]:
+        """Return {document: count} of those that have a term more than once."""
         repeats = self._repeats.get(term)
         if repeats is not None:
             return repeats
@@ -5968,6 +5985,7 @@ class RemoteVectorizer:
         return self._ask([self._prefix + redact(text)[0]], self._query)[0]
 
     def _ask(self, texts: list[str], extra: dict[str, Any]) -> list[list[float]]:
+        """Return the checked vectors of redacted texts; RemoteError where one is unusable."""
         answer = self._client.post({"model": self.model, "input": texts, **extra}, texts)
         rows = answer.get("data") if isinstance(answer, dict) else None
         vectors = _aligned(rows, "embedding", len(texts), self.name)
@@ -6273,6 +6291,7 @@ class VectorCache:
                 if accept is None or accept(name)]
 
     def _make_matrices(self) -> _Matrices:
+        """Return all vectors for numpy, those of the block without a copy."""
         import numpy
         size = self.dimension
         block = numpy.frombuffer(self._block, "<f4").reshape(-1, size)
@@ -6449,6 +6468,7 @@ class CircuitBreaker:
                 path.unlink()
 
     def _open(self, backend: str, reason: str) -> None:
+        """Open the breaker: note the failure in the state file, or here if the disk takes none."""
         failed = datetime.fromtimestamp(self._clock(), timezone.utc)
         state = {"backend": backend, "failed_at": failed.isoformat(),
                  "reason": redact(reason)[0][:300]}
@@ -6780,6 +6800,7 @@ class SiliconFlowReranker:
             raise
 
     def _scores(self, query: str, texts: list[str]) -> list[float]:
+        """Return the service's scores of redacted texts; RemoteError where one is unusable."""
         payload = {"model": self.model, "query": query, "documents": texts, "top_n": len(texts),
                    "return_documents": False}
         answer = self._client.post(payload, [query, *texts])
