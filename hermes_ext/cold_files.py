@@ -563,7 +563,8 @@ class ColdFiles(ColdIndex):
 
         What is forgotten or known elsewhere goes out of the file.
         """
-        place, forgotten = self.files[name]["place"], self._all_forgotten()
+        place = self.files[name]["place"]
+        forgotten = self._all_forgotten()
         kept = self._edited(name, memories, lambda each: None if each.id in forgotten else each)
         problems = self._replace([_NewFile(name, place, moved_at(name), kept)])
         missing = sorted(each for each in lost

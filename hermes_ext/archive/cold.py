@@ -53,7 +53,8 @@ from hermes_lite import (ConfigError, HermesLite, Hit, Locked, Memory, NotFound,
 
 __all__ = ["Cold", "INDEX", "Moved", "OPERATIONS", "adopt", "forget", "freeze", "system", "thaw"]
 
-_BELOW, _DAYS = 3.0, 30
+_BELOW = 3.0                         # score below which `archive --cold` takes a memory
+_DAYS = 30                           # … that is older than so many days
 _FADED = 1.0                         # score below which the daily move takes a memory
 
 
@@ -361,7 +362,8 @@ def _put(memory: HermesLite, cold: Memory, *, moved: str) -> bool:
     The name of its file, *moved*, tells since when it is cold: what was forgotten before that
     was another agent's memory in the same words.
     """
-    store, record = memory.store, memory.redactor.redact_record(cold)
+    store = memory.store
+    record = memory.redactor.redact_record(cold)
     if store.get(record.id) is not None:           # a kill has left it in both places
         return True
     if _is_forgotten_since(store.forgotten(record.content), moved):

@@ -93,7 +93,11 @@ class Rescue:
         core.write_atomic(self.folder / "done", aside.encode())
         if forgotten:
             counts.append(pluralize(len(forgotten), "tombstone"))
-        was = "missing" if is_missing else "empty" if is_empty else "damaged"
+        was = "damaged"
+        if is_missing:
+            was = "missing"
+        elif is_empty:
+            was = "empty"
         kept = "" if is_missing else f" (set aside as {aside})"
         return f"{FILE} was {was}{kept}; recovered {', '.join(counts)}"
 

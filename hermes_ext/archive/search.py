@@ -144,7 +144,9 @@ class SearchTables:
     def __init__(self, db: Callable[[], sqlite3.Connection],
                  settings: Mapping[str, Any]) -> None:
         self._db = db
-        stem, grams, cues = bool(settings["stem"]), settings["grams"], bool(settings["cues"])
+        stem = bool(settings["stem"])
+        grams = settings["grams"]
+        cues = bool(settings["cues"])
         self._tokenize = functools.partial(tokenize_terms, stem=stem, grams=grams, cues=cues)
         self._format = f"{_FORMAT} stem={stem} grams={grams} cues={cues}"
         self.postings = TablePostings(self)

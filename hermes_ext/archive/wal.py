@@ -24,7 +24,8 @@ __all__ = ["Frame", "frames", "generation_of", "has_page", "is_of_file", "length
            "page_size", "promised_frames", "read_beside_sqlite", "remove_log", "set_log_aside",
            "sync_beside_sqlite", "verified_pages"]
 
-_HEAD, _FRAME = 32, 24                             # bytes before all frames; before each page
+_HEAD = 32                                         # bytes before all frames
+_FRAME = 24                                        # bytes before the page of each
 _GENERATION = 68                                   # where a file's header has it
 
 

@@ -251,7 +251,8 @@ def _take_files(memory: HermesLite, source: Store) -> list[str]:
 
     Return what could not be taken away.
     """
-    root, made = memory.root, memory.root / ".migrate"
+    root = memory.root
+    made = root / ".migrate"
     for inside in ("index.journal", ".search"):    # left by a move that was killed
         _remove([root / inside])
     for path in sorted(_inside(made), key=lambda path: path.name == "index.json"):

@@ -136,8 +136,9 @@ def _steps_of_loss(memory: HermesLite, store: FileStore, *, accept_loss: bool) -
     name = "memory_archive.db" if is_archive(store) else "index.json"
     places = "backups/" if is_archive(store) else "store/ and backups/"
     if accept_loss:
-        notes = [path for each in store.recovery.missing(store.is_taken)
-                 if (path := store.root / "store" / f"{each.id}.md").exists()]
+        paths = (store.root / "store" / f"{each.id}.md"
+                 for each in store.recovery.missing(store.is_taken))
+        notes = [path for path in paths if path.exists()]
         if notes:
             yield _Step(f"set {core.pluralize(len(notes), 'Markdown file')} without a record "
                         "aside in backups/", lambda: _set_aside(store.root, notes))
