@@ -1278,27 +1278,27 @@ _NO_VALUE = frozenset("""
     incorrect falsch leer siehe see policy reset hash oauth jwt vault bcrypt env file prompt
     yes no not the a an is und and or oder in on for von at""".split())
 
-# What a password may be, instead of what it is.
+# What a password may be, instead of what it is; beyond _NO_VALUE.
 _STATES = frozenset("""
-    wrong weak strong correct safe secure long short blank gone lost old new here there below
+    weak strong correct safe secure long short blank gone lost old new here there below
     above unknown public private secret fine ok okay good bad simple easy hard same enough
-    unique due ready set on off it that up out back mine patience everything avoid valid
+    unique due ready set off it that up out back mine patience everything avoid valid
     active done yours ours longer shorter stronger weaker better safer newer older easier
     harder never another under over stored encrypted hashed updated changed rotated removed
-    deleted disabled enabled needed pending rejected accepted revoked forgotten broken stolen
-    leaked compromised protected random unchanged different identical mandatory confidential
-    visible invisible open taken given hidden written critical final essential essentially
-    equal alphanumeric numeric static dynamic generic automatic present absent consistent
-    daily weekly monthly yearly likely early only currently now generated sensitive blocked
-    cached derived strongly weakly read-only plaintext plain free full default later docs
-    bcrypt argon2 keyring bitte none tbd
-    richtig lang kurz neu alt geheim weg gleich bekannt schwach stark nötig pflicht da hier
-    leicht schwer sicher unsicher schlecht gut egal meins kennwort nein ja folgt unbekannt
-    erledigt keine keiner keins später fehlt läuft abgelaufen geändert gesetzt gelöscht
-    vergessen ungültig gültig erforderlich gespeichert hinterlegt verschlüsselt gesperrt
-    notwendig vertraulich standard klartext deaktiviert aktiviert zurückgesetzt ausstehend
-    wie wechselt immer stets fest kaputt fort dort jetzt
-    selbst erst fast oft meist damit somit hart laut weit bunt glatt bestehen daneben""".split())
+    deleted disabled enabled needed pending rejected accepted revoked forgotten broken
+    stolen leaked compromised protected random unchanged different identical mandatory
+    confidential visible invisible open taken given written critical final essential
+    essentially equal alphanumeric numeric static dynamic generic automatic present absent
+    consistent daily weekly monthly yearly likely early only currently now generated
+    sensitive blocked cached derived strongly weakly read-only plaintext plain free full
+    default later docs argon2 keyring bitte richtig lang kurz neu alt geheim weg gleich
+    bekannt schwach stark nötig pflicht da hier leicht schwer sicher unsicher schlecht gut
+    egal meins kennwort nein ja folgt unbekannt erledigt keine keiner keins später fehlt
+    läuft abgelaufen geändert gesetzt gelöscht vergessen ungültig gültig erforderlich
+    gespeichert hinterlegt verschlüsselt gesperrt notwendig vertraulich standard klartext
+    deaktiviert aktiviert zurückgesetzt ausstehend wie wechselt immer stets fest kaputt
+    fort dort jetzt selbst erst fast oft meist damit somit hart laut weit bunt glatt
+    bestehen daneben""".split())
 
 
 def _is_harmless(value: str) -> bool:
@@ -2658,33 +2658,33 @@ _NOUN = _verbose(r"""
       | (?:[aeiou]l|[bcentsu])ly )$
 """)
 
-# "password reset", "token bucket": the label is half of a compound.
+# "password reset", "token bucket": the label is half of a compound. What other tables or
+# `_NOUN` say already is left out.
 _COMPOUND_WORDS = frozenset("""
-    file files command commands entry database db binary utility tool line lines root reset
-    resets policy manager managers field fields prompt prompts rotation hash hashes strength
-    length change changes box dialog page form input inputs hint recovery rule rules check
-    checks store safe vault generator expiry expiration authentication auth login logins
-    screen step error errors attempt attempts list lists history cracker cracking guessing
-    reuse sharing protection requirement requirements format type types value values name
-    names id count counts limit limits budget usage bucket ring economy stream cost costs
-    price prices refresh exchange endpoint server service scheme stores storage key keys
-    access santa sauce ingredient weapon agent agents services society admirer life
-    meeting meetings door ballot scanning scanner leak leaks management handling today
-    tomorrow yesterday again twice back away anymore either too here there now then once also
-    soon please only alone together online vergessen ändern zurücksetzen eingeben falsch
-    setzen speichern prüfen merken verloren geändert abgelaufen teilen per mail""".split())
+    files command commands entry database db binary tool line lines root resets manager
+    managers field fields prompts hashes strength length change changes box dialog page
+    form input inputs hint recovery rule rules check checks store generator expiry auth
+    login logins screen step error errors attempt attempts list lists history cracker reuse
+    requirements format type types value values name names id count counts limit limits
+    budget usage bucket ring economy stream cost costs price prices refresh exchange
+    endpoint server service scheme stores storage keys access santa sauce ingredient weapon
+    agent agents services society admirer life meetings door ballot scanner leak leaks
+    today tomorrow yesterday again twice away anymore either once soon alone together
+    online ändern zurücksetzen eingeben setzen speichern prüfen merken verloren teilen per
+    mail""".split())
 
 # Words that start a sentence about passwords, not a value.
 _FUNCTION_WORDS = frozenset("""
     return raise throw break continue is was are be been has have must should may can will
     not no never the a an of to in on at by for with from as and or but if then when than
-    that this these those it its you your my our we they please choose see ask use every each
-    some any one all none here there very too still only also more less enough long short
-    words characters letters minimum contain contains ist war sind wird wurde werden worden
-    geworden hat haben muss müssen soll sollte darf kann nicht nie kein keine der die das den
-    dem des ein eine einen und oder aber wenn dann als dass dies diese es sie er wir ihr ich
-    man bitte siehe nur auch noch schon sehr zu im am an auf aus bei mit nach von vom für über
-    unter vor hier dort jeder jede alle wörter zeichen buchstaben mindestens""".split())
+    that this these those it its you your my our we they please choose see ask use every
+    each some any one all none here there very too still only also more less enough long
+    short words characters letters minimum contain contains ist war sind wird wurde werden
+    worden geworden hat haben muss müssen soll sollte darf kann nicht nie kein keine der
+    die das den dem des ein eine einen und oder aber wenn dann als dass dies diese es sie
+    er wir ihr ich man bitte siehe nur auch noch schon sehr zu im am auf aus bei mit nach
+    von vom für über unter vor hier dort jeder jede alle wörter zeichen buchstaben
+    mindestens""".split())
 
 # -- reversed = value link label ----------------------------------------------
 
