@@ -31,7 +31,8 @@ __all__ = ["UseLog", "last_use", "raised", "settle", "strength_at", "stored_at"]
 
 USES = ".brain_uses.jsonl"
 TAKEN = ".brain_uses.taken"            # the log while a cycle settles it
-_MOST_WAITING = 100                    # uses in a process, before it appends them
+_MOST_WAITING = 100                    # uses in a process, before it appends them,
+_LONGEST_WAIT = timedelta(minutes=1)   # and how long the first one waits for others
 _LONG = 20_000_000                     # bytes of a log that no cycle has taken
 _SAME_ON_EVERY_PATH = 6                # decimals that are kept after each use
 
@@ -87,11 +88,16 @@ class UseLog:
         self._waiting: dict[str, dict[str, None]] = {}     # time -> ids
 
     def add(self, ids: Iterable[str]) -> None:
-        """Note a use of each now; from time to time the log is written."""
+        """Note a use of each now; the log is written once many wait, or one waits for long.
+
+        A host may keep its memory open for days: a kill must not cost all their uses.
+        """
         with self._memory.lock:
-            now = iso(self._memory.clock())
-            self._waiting.setdefault(now, {}).update(dict.fromkeys(ids))
-            if sum(map(len, self._waiting.values())) >= _MOST_WAITING:
+            now = self._memory.clock()
+            self._waiting.setdefault(iso(now), {}).update(dict.fromkeys(ids))
+            first = parse_time(next(iter(self._waiting)))
+            waits_long = first is not None and now - first >= _LONGEST_WAIT
+            if waits_long or sum(map(len, self._waiting.values())) >= _MOST_WAITING:
                 self.write()
 
     def write(self) -> None:

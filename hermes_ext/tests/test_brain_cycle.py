@@ -113,6 +113,17 @@ class Strengths(BrainCase):
         self.assertIn("settled the uses of 1 memory", self.command("brain", "cycle"))
         self.assertAlmostEqual(self.note(one).strength, 0.46, places=9)
 
+    def test_a_memory_that_stays_open_writes_its_uses_after_a_minute(self) -> None:
+        one = self.remember("The ferry leaves at nine")
+        memory = self.open()
+        memory.recall("ferry")
+        self.now += timedelta(seconds=59)
+        memory.recall("ferry")
+        self.assertFalse((self.root / USES).exists())
+        self.now += timedelta(seconds=1)
+        memory.recall("ferry")
+        self.assertEqual((self.root / USES).read_text().count(one), 3)
+
     def test_a_recall_on_a_read_only_root_does_not_fail_because_of_its_use(self) -> None:
         self.remember("The ferry leaves at nine")
         (self.root / USES).mkdir()
