@@ -1,4 +1,6 @@
 """The cycle of the brain: strengths, sleep, waking up, and what a kill or a second run does."""
+import contextlib
+import io
 import os
 import random
 import subprocess
@@ -407,6 +409,24 @@ for number in range(20):
         assert memory.recall(name)[0].id == wanted
         memory.remember(f"A note of {name} with the number {number * 7}")
 """
+
+
+class SmallYear(BrainCase):
+    """The simulation in bench/: at its end the used is awake, the unused asleep, all there."""
+
+    def test_what_is_used_is_awake_and_nothing_is_deleted(self) -> None:
+        sys.path.insert(0, str(HOME / "bench"))
+        self.addCleanup(sys.path.remove, str(HOME / "bench"))
+        import brain_year
+        self.root.mkdir(exist_ok=True)
+        year = brain_year.Year(self.root, memories=60, days=100, cycles=1, seed=4)
+        with contextlib.redirect_stderr(io.StringIO()):
+            year.run()
+        result = year.result()
+        self.assertEqual((result["memories"], result["deleted"], result["missed"]), (60, 0, 0))
+        self.assertEqual(result["used"], result["used_awake"])
+        self.assertEqual(result["unused"], result["unused_asleep"])
+        self.assertGreater(min(result["used"], result["unused"]), 10)
 
 
 StrengthsOnArchive = on_archive(Strengths)
