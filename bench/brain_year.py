@@ -4,9 +4,9 @@
     python3 bench/brain_year.py --cycles 48 --memories 1000 --name brain_year_half_hourly
     python3 bench/brain_year.py --smoke
 
-Each memory comes in by `remember` at a seeded moment of the year and is asked for by `recall`, with
-words of its own, as long as somebody is interested in it; where that finds nothing, by `recall
---deep`, which wakes it up:
+Each memory comes in by `remember` at a seeded moment of the year and is asked for by `recall`,
+with words of its own, as long as somebody is interested in it; where that finds nothing, by
+`recall --deep`, which wakes it up:
 
     80 %   for some days           a use a day on average, for 3 days on average
     15 %   for some weeks          a use every 6 days, for 45 days on average
@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import heapq
 import json
+import os
 import random
 import shutil
 import string
@@ -244,6 +245,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.smoke:
         options.memories, options.days = 150, 120
+    os.fsync = lambda handle: None                 # a year in minutes: no write waits for the disk
     root = Path(tempfile.mkdtemp())
     try:
         year = Year(root, memories=options.memories, days=options.days, cycles=options.cycles,

@@ -4,8 +4,8 @@ Looked for in two ways, both bounded:
 
     a concept        one pass over the entries counts the cases of each tag, anchor and name. Three
                      to eight are a candidate; of more, the newest one and those most like it are.
-    a neighbourhood  of cases that share no concept, 50 are looked at in a cycle, the next 50 in the
-                     next one: a case and at least two others whose words are like its own
+    a neighbourhood  of cases that share no concept, 50 are looked at in a cycle, the next 50 in
+                     the next one: a case and at least two others whose words are like its own
 
 A case is in one open order at most, in none once a living pattern was drawn from it, and never
 again in one about the same concept that was answered or declined. Patterns (level 2) are

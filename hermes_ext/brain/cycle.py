@@ -5,9 +5,12 @@
     hermes_lite.py brain status
 
 A cycle settles the uses since the last one, puts to sleep what is weak and unused, closes work
-orders whose sources are gone and writes at most `orders` new ones; no new one is written while
-ten times as many are open. The first cycle records the baseline: nothing has faded before it. It can be killed anywhere and run again, at
-any interval; of two at once the second one stops with exit code 12.
+orders whose sources are gone and writes at most `orders` new ones; none is written while ten times
+as many are open. The first cycle records the baseline: nothing has faded before it.
+
+It can be killed anywhere and run again, at any interval; of two at once the second one stops with
+exit code 12. It makes three passes over the entries: 4 s of CPU for 100,000 memories
+in files, 7 s in the archive, measured; the first time that many fall asleep 1 ms for each.
 """
 from __future__ import annotations
 
@@ -216,7 +219,7 @@ OPERATIONS = (
               _cycle, (
         Param("llm", bool, "let the chat model of `digest` in config.yaml answer work orders",
               False),
-        Param("max_orders", int, "with --llm: ask at most so often (default: systems.brain.orders)",
+        Param("max_orders", int, "with --llm: ask at most so often (default: as in config.yaml)",
               least=0)), _show_cycle, writes=True),
     Operation("brain status", "count what is awake and asleep, concepts, levels and open orders",
               status, (), _show_standing),

@@ -8,10 +8,10 @@ and 1,375 for USER.md in Hermes Agent. Entries are parted by lines with § alone
 none, each line is an entry, and headings stay.
 
 Taken out are entries that another one says already, then, while the file is above the limit, the
-weakest of those that this memory holds: what sleeps first. So nothing is lost: what the memory does
-not hold stays, and is named where the file is too long because of it. The command only shows the
-diff; `--apply` with the number under it writes exactly that, and refuses a file that has changed
-since.
+weakest of those that this memory holds: what sleeps first. So nothing is lost: what the memory
+does not hold stays, and is named where the file is too long because of it. The command only shows
+the diff; `--apply` with the number under it writes exactly that, and refuses a file that has
+changed since.
 """
 from __future__ import annotations
 

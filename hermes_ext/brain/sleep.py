@@ -166,6 +166,6 @@ OPERATIONS = (
     Operation("forgotten", "list what is asleep", _forgotten, (
         Param("limit", int, "at most this many", least=1),), _show_forgotten),
     Operation("revive", "wake up what is asleep", _revive, (
-        Param("ids", MemoryId, "the ids, as `forgotten` lists them", positional=True, repeated=True,
+        Param("ids", MemoryId, "the ids, or their last characters", positional=True, repeated=True,
               required=True),), _show_revived, writes=True),
 )

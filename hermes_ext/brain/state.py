@@ -24,8 +24,8 @@ __all__ = ["baseline_of", "read_state", "save_state"]
 
 _ORDER = {"status": str, "level": int, "concept": str, "sources": [str], "at": str, "made?": str,
           "tries?": int}
-_FORM = {"version": int, "baseline?": str, "last?": str, "days?": {str: {str: int}}, "cursor?": str,
-         "orders?": {str: _ORDER}}
+_FORM = {"version": int, "baseline?": str, "last?": str, "cursor?": str,
+         "days?": {str: {str: int}}, "orders?": {str: _ORDER}}
 
 
 def read_state(memory: HermesLite) -> dict[str, Any]:

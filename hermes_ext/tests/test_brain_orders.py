@@ -1,4 +1,4 @@
-"""Work orders of the brain: what is asked, how it is answered, and what authority an answer has."""
+"""Work orders of the brain: what is asked, how it is answered, what authority an answer has."""
 import random
 import unittest
 from unittest import mock
