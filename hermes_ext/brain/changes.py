@@ -91,22 +91,32 @@ def changes(memory: HermesLite, limit: int | None = None) -> list[Change]:
 def undo(memory: HermesLite, change_id: str | None = None) -> Change:
     """Take back one change, the newest that was not undone unless *change_id* names one."""
     find(memory)
-    with memory.session.writing():
-        state = _read(memory)
-        row = _row_to_undo(memory, state.get("changes", []), change_id)
-        change = Change(**row)
+    with memory.session.writing() as store:
+        change = Change(**_row_to_undo(memory, _read(memory).get("changes", []), change_id))
         _restore_notes(memory, change)
-        removed = list(filter(None, map(memory.store.get, change.made)))
+        removed = list(filter(None, map(store.get, change.made)))
         for one in removed:
-            memory.store.remove(one.id, why=None)
+            store.remove(one.id, why=None)
         if change.order is not None:
             _undo_order(memory, change)
-        row["undone"] = True
-        _write(memory, state)
+    _mark_undone(memory, change.id)
     for one in removed:
         memory.notices += memory.systems.notify("after_forget", one, "undone")
     memory.systems.emit("undo", [*change.ids, *change.made])
     return replace(change, undone=True)
+
+
+def _mark_undone(memory: HermesLite, change_id: str) -> None:
+    """Note that a change was undone, once that is on the disk.
+
+    A kill in between leaves it to be undone once more, which changes nothing.
+    """
+    with memory.session.writing():
+        state = _read(memory)
+        for row in state.get("changes", ()):
+            if row["id"] == change_id:
+                row["undone"] = True
+                _write(memory, state)
 
 
 def _row_to_undo(memory: HermesLite, rows: list[dict[str, Any]],

@@ -4,6 +4,7 @@ import unittest
 from unittest import mock
 
 from hermes_ext.brain.candidates import MOST
+from hermes_ext.brain.changes import changes, undo
 from hermes_ext.brain.cycle import cycle
 from hermes_ext.brain.note import note_of, sources_of
 from hermes_ext.brain.orders import decline, fulfil, get_order, keep, orders
@@ -341,6 +342,28 @@ class Answering(BrainCase):
             if not was_killed:
                 return
         self.fail("answering has no end")
+
+
+    def test_an_undo_that_was_killed_can_be_repeated(self) -> None:
+        for nth in range(1, 60):
+            self.root = self.home / f"undone-{nth}"
+            order_id, ids = self.ask()
+            before = {each: self.stored(each).meta for each in ids}
+            self.command("brain", "fulfil", order_id, "--text", PATTERN)
+
+            def act() -> None:
+                with HermesLite(self.root, clock=lambda: self.now) as memory:
+                    undo(memory)
+            was_killed = is_killed(act, nth)
+            with self.open() as memory:
+                if not changes(memory)[0].undone:
+                    undo(memory)
+                self.assertTrue(changes(memory)[0].undone)
+                self.assertEqual({one.id: one.meta for one in memory.matching()}, before)
+                self.assertEqual(get_order(memory, order_id).status, "declined")
+            if not was_killed:
+                return
+        self.fail("the undo has no end")
 
 
 @unittest.skipUnless(HAS_CRYPTO, "needs cryptography")
