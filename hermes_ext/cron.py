@@ -14,12 +14,13 @@ script, it would be compiled anew each time.
 """
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import hermes_lite as core
@@ -28,6 +29,8 @@ from hermes_lite import (ConfigError, HermesLite, NotFound, Operation, Param, Re
 __all__ = ["Job", "JOBS", "OPERATIONS", "Units", "install", "line_of", "remove", "show"]
 
 _TIMEOUT = 30                          # seconds that crontab may take
+_SCHEDULE = re.compile(r"(@\w+|[^\s#]\S*(?:[ \t]+\S+){4})[ \t]")
+_NO_CRONTAB = (b"no crontab", b"can't open")       # of most; of BusyBox
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +69,19 @@ class Units(Record):
 
 
 def install(memory: HermesLite, names: Sequence[str] = ()) -> Crontab:
-    """Add the jobs of these names, all where none is given; a line that is there is replaced."""
+    """Add the jobs of these names, all where none is given; a line that is there is replaced.
+
+    A schedule that a person has changed in it stays.
+    """
     jobs = _jobs(names)
     if any(job.name == "cycle" for job in jobs) and "brain" not in memory.config["systems"]:
         raise ConfigError("the job cycle needs the brain; put systems: {brain: {}} in "
                           "config.yaml, or install the job sediment alone")
-    wanted = [line_of(job, memory.root) for job in jobs]
     before = _read_crontab()
+    wanted = [line_of(_as_it_is_now(job, memory.root, before), memory.root) for job in jobs]
     kept = _without(before, jobs, memory.root)
+    if kept and not kept.endswith("\n"):
+        kept += "\n"
     after = kept + "".join(f"{line}\n" for line in wanted)
     if sorted(after.splitlines()) == sorted(before.splitlines()):
         return Crontab()                           # all are there, in whatever order
@@ -102,6 +110,13 @@ def _jobs(names: Sequence[str]) -> list[Job]:
     if unknown:
         raise UsageError(f"{unknown[0][:40]!r} is no job; use {' or '.join(JOBS)}")
     return [JOBS[name] for name in dict.fromkeys(names or JOBS)]
+
+
+def _as_it_is_now(job: Job, root: Path, crontab: str) -> Job:
+    """Return a job with the schedule that its line in the crontab has."""
+    ending = " " + _ending(job, root).replace("%", r"\%")
+    found = [_SCHEDULE.match(line) for line in crontab.split("\n") if line.endswith(ending)]
+    return replace(job, schedule=found[0][1]) if found and found[0] else job
 
 
 def line_of(job: Job, root: Path) -> str:
@@ -161,7 +176,7 @@ def _difference(before: str, after: str) -> Iterator[str]:
 def _read_crontab() -> str:
     """Return the user's crontab, "" where there is none."""
     done = _crontab("-l")
-    if done.returncode and b"no crontab" in done.stderr:
+    if done.returncode and any(words in done.stderr for words in _NO_CRONTAB):
         return ""
     _check(done)
     return done.stdout.decode("utf-8", "surrogateescape")

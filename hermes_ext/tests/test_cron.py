@@ -119,6 +119,20 @@ class Cron(unittest.TestCase):
             self.assertIn("100%% mine", row.service)
             self.assertIn("OnCalendar=", row.timer)
 
+    def test_a_schedule_that_a_person_has_changed_stays(self) -> None:
+        memory = self.open()
+        cron.install(memory, ["cycle"])
+        self.tab.write_bytes(OTHERS + self.tab.read_bytes().replace(b"15 3 * * *", b"*/30 * * * 1-5"))
+        edited = self.tab.read_bytes()
+        self.assertEqual(cron.install(memory, ["cycle"]), cron.Crontab())
+        self.assertEqual(self.tab.read_bytes(), edited)
+
+    def test_a_last_line_without_an_end_is_not_joined_with_the_new_one(self) -> None:
+        self.tab.write_bytes(OTHERS.rstrip(b"\n"))
+        memory = self.open()
+        line = cron.install(memory, ["cycle"]).added[0]
+        self.assertEqual(self.tab.read_bytes(), OTHERS + line.encode() + b"\n")
+
     def test_what_cannot_be_done_is_said_and_nothing_is_lost(self) -> None:
         memory = self.open()
         with self.assertRaises(UsageError):
@@ -132,6 +146,65 @@ class Cron(unittest.TestCase):
                 cron.install(memory)
         with self.assertRaises(UsageError):
             cron.line_of(cron.JOBS["cycle"], Path("/a\n* * * * * evil"))
+
+
+SPOOL = Path("/var/spool/cron/crontabs")
+
+
+def has_real_crontab() -> bool:
+    """Tell whether Debian's `crontab` can be used here without touching anybody's crontab."""
+    if not SPOOL.is_dir() or os.geteuid() != 0 or not os.path.exists("/usr/bin/crontab"):
+        return False
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            tried = subprocess.run(["unshare", "--mount", "mount", "--bind", folder, str(SPOOL)],
+                                   capture_output=True)
+        except OSError:
+            return False
+    return tried.returncode == 0
+
+
+if has_real_crontab():
+    class RealCrontab(unittest.TestCase):
+        """Debian's program, whose folder is one of the test's in a namespace of mounts."""
+
+        def setUp(self) -> None:
+            folder = tempfile.TemporaryDirectory()
+            self.addCleanup(folder.cleanup)
+            self.folder = Path(folder.name)
+            self.spool, self.root = self.folder / "spool", self.folder / "a root, 100% mine"
+            self.spool.mkdir(mode=0o730)
+            self.root.mkdir()
+            (self.root / "config.yaml").write_text('{"systems": {"brain": {}}}')
+
+        def run_in(self, *words: object, given: bytes = b"") -> bytes:
+            script = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
+            done = subprocess.run(
+                ["unshare", "--mount", "sh", "-c", script, "sh", self.spool, SPOOL, *words],
+                capture_output=True, input=given, env={"PATH": os.defpath, "LC_ALL": "C"})
+            self.assertEqual((done.returncode, done.stderr), (0, b""))
+            return done.stdout
+
+        def cron(self, *words: str) -> None:
+            self.run_in(sys.executable, HOME / "hermes_lite.py", "--root", self.root, "cron",
+                        *words)
+
+        def test_only_its_own_lines_change(self) -> None:
+            self.run_in("crontab", "-", given=OTHERS)
+            self.cron("install")
+            once = self.run_in("crontab", "-l")
+            self.assertTrue(once.startswith(OTHERS))
+            self.assertEqual(once.count(b"\n"), OTHERS.count(b"\n") + 2)
+            self.cron("install")
+            self.assertEqual(self.run_in("crontab", "-l"), once)
+            self.cron("remove")
+            self.assertEqual(self.run_in("crontab", "-l"), OTHERS)
+
+        def test_a_crontab_is_made_and_taken_away_again(self) -> None:
+            self.cron("install", "cycle")
+            self.assertEqual(self.run_in("crontab", "-l").count(b"\n"), 1)
+            self.cron("remove")
+            self.assertEqual([*self.spool.iterdir()], [])
 
 
 if __name__ == "__main__":
