@@ -9,7 +9,8 @@
 An associative recall begins with what recall finds, and with what holds a member of a class that
 the question names (a question about drinks, a memory about tea, where tea is_a drink). Then it
 looks around from the best hit: a memory that shares a concept with it gains 0.30, one whose
-concept is one link away 0.15, in a scale in which the best hit has 1. The last answer is drawn
+concept is one link away 0.15, in a scale in which the best hit has 1. What more than 20 memories
+have in common, such as the name of a speaker, connects nothing (measured: bench/README.md). The last answer is drawn
 from its rank and the two behind it, so that now and then another direction shows. Each hit says
 in `why["because"]` how it came there.
 """
@@ -34,17 +35,21 @@ SHARED = 0.30              # gained by a concept that the best hit has, too
 ONE_LINK = 0.15            # gained by a concept that is one link away from one of these
 MEMBER = 0.5               # likeness of the best hit that only holds a member of a class
 _POOL = 30                 # hits that compete
-_MOST_OF_CONCEPT = 50      # newest memories of a concept that are looked at
+COMMON = 20                # what more memories have says nothing, as a speaker's name
 _DRAWN_FROM = 3            # ranks from which the last answer is drawn
 STRONG = 0.5               # confidence from which a hit of --deep wakes up
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What each step of an association counts; 0 leaves a step out."""
+    """What each step of an association counts; 0 leaves a step out.
+
+    A concept that more than *common* memories have connects nothing.
+    """
     shared: float = SHARED
     one_link: float = ONE_LINK
     member: float = MEMBER
+    common: int = COMMON
 
 
 @dataclass
@@ -171,7 +176,9 @@ def _diffuse(memory: HermesLite, graph: ConceptGraph, candidates: dict[str, _Can
                for gain, key, because in steps if gain]
     reached.sort(key=lambda step: (-step[0], len(step[1])))        # rare concepts say most
     for gain, ids, because in reached:
-        for memory_id in ids[:_MOST_OF_CONCEPT]:
+        if len(ids) > scores.common:
+            continue
+        for memory_id in ids:
             if memory_id == best.hit.id or accept is not None and not accept(memory_id):
                 continue
             if memory_id not in candidates:

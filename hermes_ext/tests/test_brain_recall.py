@@ -1,10 +1,12 @@
 """Ways to ask: by association, by keywords, what is awake, what sleeps, as of a date."""
 import json
+import subprocess
+import sys
 import unittest
 from datetime import timedelta
 
 from hermes_ext.brain.associate import associate
-from hermes_ext.tests.base import setUpModule  # noqa: F401
+from hermes_ext.tests.base import HOME, setUpModule  # noqa: F401
 from hermes_ext.tests.brain_base import BrainCase
 from hermes_ext.tests.lanes_base import on_archive
 from hermes_lite import UsageError
@@ -36,6 +38,14 @@ class Associations(BrainCase):
         shown = self.command("recall", "why do the Redis keys vanish", "--mode", "associative",
                              "--temp", "0")
         self.assertIn(f"shares 缓存失效 with {self.redis}", shown)
+
+    def test_a_concept_of_very_many_memories_connects_nothing(self) -> None:
+        with self.open() as memory, memory.batch():
+            for number in range(20):
+                memory.remember(f"Rack {number * 13} has a fan", tags=["缓存失效"])
+        found = self.ask("why do the Redis keys vanish", "--temp", "0", "--top-k", "9")
+        self.assertEqual([*found][:1], [self.redis])
+        self.assertNotIn(self.logo, found)
 
     def test_a_class_word_finds_its_members(self) -> None:
         oolong = self.remember("Oolong arrived from Taiwan")
@@ -86,6 +96,14 @@ class Associations(BrainCase):
         for wrong in ({"top_k": 0}, {"temperature": True}, {"temperature": "1"}):
             with self.assertRaises(UsageError):
                 associate(self.open(), "keys", **wrong)
+
+
+@unittest.skipUnless((HOME / "bench").is_dir(), "needs the checkout")
+class Bench(unittest.TestCase):
+    def test_the_benchmark_runs_on_texts_of_its_own(self) -> None:
+        done = subprocess.run([sys.executable, HOME / "bench" / "brain_recall.py", "--smoke"],
+                              capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout), (0, "ok\n"), done.stderr)
 
 
 class OtherWays(BrainCase):
