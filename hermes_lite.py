@@ -3747,8 +3747,9 @@ _NEGATIONS = frozenset("not no never without none neither nor nobody cannot 不 
 
 # -- conflicts ----------------------------------------------------------------
 #
-# A text makes two kinds of assertion: a name that it takes up or gives up ("we use Redis",
-# 弃用 Redis), and a value or a state of a subject ("the port is 8080", "caching is disabled").
+# A text makes three kinds of assertion: a name that it takes up or gives up ("we use Redis",
+# 弃用 Redis), a value or a state of a subject ("the port is 8080", "caching is disabled"), and what
+# somebody or something has one of at a time ("I live in Bern", "Bob is the team lead").
 
 def find_conflicts(new: str, old: str) -> list[tuple[str, str]]:
     """Return (entity, type) for each point on which two texts cannot both hold, in text order.
@@ -3756,8 +3757,11 @@ def find_conflicts(new: str, old: str) -> list[tuple[str, str]]:
     ``assertion``: one takes up a name ("use Redis", 采用 Redis, setzen auf Redis) that the other
     gives up. ``value``: the same is said of the same subject, but with another number, version
     or date, or the opposite state (enabled/disabled, not). Other subjects (Alice/Bob,
-    staging/production) are no conflict, nor is what is merely about the same matter. Precise
-    rather than complete: of each text the first twelve sentences are compared.
+    staging/production) are no conflict, nor is what is merely about the same matter.
+    ``situation``: somebody lives or works elsewhere, another one has the role, something else
+    was chosen for the purpose. ``change``: the new text says that something changed (moved to,
+    改成, ab sofort) and shares the words of the old one, which lacks what is new. Precise rather
+    than complete: of each text the first twelve sentences are compared.
     """
     _check_text(new, old)
     low = old.casefold()
@@ -3769,6 +3773,11 @@ def find_conflicts(new: str, old: str) -> list[tuple[str, str]]:
         for mine in map(_value_assertion, _first_sentences(new)):
             if any(_values_contradict(mine, theirs) for theirs in old_values):
                 found.append((_subject_name(mine.words), "value"))
+    if not found:
+        found += [(mine.about, "situation") for mine in _situations(new)
+                  for theirs in _situations(old) if _situations_contradict(mine, theirs)]
+    if not found and (words := _words_of_change(new, old)):
+        found.append((words, "change"))
     return list(dict.fromkeys(found))
 
 
@@ -4090,6 +4099,156 @@ def _is_within(inner: Iterable[str], outer: Iterable[str]) -> bool:
                for word in inner)
 
 
+# -- conflicts: what there is one of at a time ---------------------------------
+#
+# Of a pattern `value` is what may change; `who` has it, the speaker where the group is missing or
+# empty; `what` is the role or the purpose. Proper names begin with a capital letter.
+
+_PROPER = r"(?P<value>[A-ZÄÖÜ][\w.&-]*(?: [A-ZÄÖÜ][\w.&-]*){0,2})"
+_WHO_EN = r"\b(?P<who>[A-Z][a-z]*)(?:['’](?:ve|s|m|re))?(?: (?:have|has|am|is|just|now|currently|recently))*"
+_WHO_DE = r"(?P<who>\b(?:[Ii]ch|[A-ZÄÖÜ][a-zäöüß]+))"
+_WHO_ZH = r"(?P<who>[A-Za-z]+|[一-鿿]{1,4}?)?(?:现在|目前|上个月|上周|去年|今年|刚刚?|最近|已经)*"
+_VALUE_ZH = r"(?P<value>[^\s，。；！,.;!了的]{2,10}?)(?=了|[，。；！,.;!\s]|$)"
+_SITUATIONS = (
+    ("home", (
+        _WHO_ZH + r"(?:住在|家在|定居在?|搬到|搬去|迁居到?)了?" + _VALUE_ZH,
+        _WHO_EN + r" (?:lives?|living|(?:moved|relocated)(?: from [\w ]+?)?) (?:in|to) " + _PROPER,
+        _WHO_DE + r" (?:wohn|leb)e?t?(?: (?:jetzt|nun|seit \w+))* in " + _PROPER,
+        _WHO_DE + r" (?:bin|ist)(?: [\w ]+?)? nach " + _PROPER + r" (?:um)?gezogen")),
+    ("work", (
+        _WHO_ZH + r"(?:在(?P<value>[^\s，。在了的]{2,10}?)(?:工作|上班|任职|做[^\s，。]{2,8})"
+        r"|(?:跳槽|转)(?:到|去)了?(?P<value2>[^\s，。了的]{2,10})|入职了?(?P<value3>[^\s，。了的]{2,10}))",
+        _WHO_EN + r" (?:works?|working)(?: now)?(?: as (?:an?|the) [\w -]+?)? (?:at|for) " + _PROPER,
+        _WHO_EN + r" (?:switched|changed) jobs and (?:now )?works? (?:at|for) " + _PROPER,
+        _WHO_EN + r" (?:joined|got a(?: new)? job at|started(?: a new job)? at) " + _PROPER,
+        _WHO_DE + r" arbeite?t?(?: (?:jetzt|nun|als [\w-]+))* bei " + _PROPER,
+        r"\b[Aa]rbeite?t? " + _WHO_DE + r"(?: (?:jetzt|nun))* bei " + _PROPER,
+        _WHO_DE + r" (?:bin|ist) (?:jetzt|nun|zu) (?:bei )?" + _PROPER + r"(?: gewechselt)?")),
+    ("role", (
+        r"\b" + _PROPER + r" is (?:now |currently )?the (?:new )?(?P<what>[a-z][\w -]{2,30}?)"
+        r"(?: now)?(?=[.,;!]|$)",
+        r"\b" + _PROPER + r" ist (?:jetzt |nun )?(?:der|die) (?:neuen? )?(?P<what>[A-ZÄÖÜ]\w{3,30})"
+        r"(?=[.,;!]|$)",
+        r"(?P<value>[^\s，。是]{2,4})(?:现在)?是(?P<what>(?:我们)?(?:的)?(?:团队|项目|部门|公司)?的?"
+        r"(?:负责人|经理|组长|领导|主管|老板|CEO|CTO))")),
+    ("choice", (
+        r"(?i:decided on|settled on|chose|picked|went with|going with) " + _PROPER
+        + r" (?:for|as) (?:the |our |a )?(?P<what>\w[\w -]{2,30}?)(?=[.,;!]|$)",
+        r"für " + _PROPER + r" als (?P<what>\w{3,30}) entschieden",
+        r"(?P<what>[一-鿿]{2,6}?)(?:决定|选择|最终)(?:用|使用|采用)\s*(?P<value>[\w.+-]{2,20})")))
+# One of these stands in whatever one of the patterns matches.
+_SITUATION_WORD = _compiled(
+    r"live|living|moved|relocated|[Ww]ohn|[Ll]eb|gezogen|work|jobs?\b|joined|started|rbeite"
+    r"|gewechselt|\bbei\b|(?:is|ist) (?:\w+ )?(?:the|der|die)\b|decided on|settled on|chose|picked"
+    r"|went with|go(?:ing)? with|entschieden|住在|家在|定居|搬[到去]|迁居|工作|上班|任职|做|跳槽|转[到去]"
+    r"|入职|是|决定|选择|最终", re.I)
+_SPEAKERS = frozenset("i ich we wir 我 我们 user users 用户".split())
+_PRONOUNS = frozenset("it this that what there he she they who es das dies er sie the der die".split())
+
+
+class _Situation(NamedTuple):
+    """What there is one of at a time: of which kind, whose or of what, and the value."""
+    kind: str
+    about: str
+    value: str
+
+
+@functools.lru_cache(maxsize=4_096)
+def _situations(text: str) -> tuple[_Situation, ...]:
+    """Return the situations that a text states, in text order."""
+    found = []
+    for sentence in _first_sentences(text):
+        if not _SITUATION_WORD.search(sentence):
+            continue
+        for kind, patterns in _SITUATIONS:
+            for pattern in patterns:
+                if match := _situation_pattern(pattern).search(sentence):
+                    found.append(_situation(kind, match.groupdict()))
+                    break
+    return tuple(one for one in found if one is not None)
+
+
+@functools.cache
+def _situation_pattern(source: str) -> re.Pattern[str]:
+    return re.compile(source)
+
+
+def _situation(kind: str, groups: Mapping[str, str | None]) -> _Situation | None:
+    """Return what a match states; None where its value is no name."""
+    value = groups.get("value") or groups.get("value2") or groups.get("value3") or ""
+    value = normalise(value)
+    if not value or value in _PRONOUNS:
+        return None
+    about = normalise(groups.get("what") or groups.get("who") or "")
+    if "what" not in groups and (not about or about in _SPEAKERS):
+        about = "user"
+    return _Situation(kind, about, value)
+
+
+def _situations_contradict(one: _Situation, two: _Situation) -> bool:
+    """Tell whether two give the same thing two values; those in two scripts may be the same."""
+    if (one.kind, one.about) != (two.kind, two.about) or _has_cjk([one.value]) != _has_cjk(
+            [two.value]):
+        return False
+    return not (one.value in two.value or two.value in one.value)
+
+
+# What says that something is new.
+_MARK_OF_CHANGE = _compiled(
+    r"\b(?:moved to|switch(?:ed|es|ing)? to|replaced? (?:\w+ )?(?:with|by)|from now on|no longer"
+    r"|any ?more|instead(?: of)?|changed to|migrated to|upgraded to|as of (?:today|now)|now uses?"
+    r"|ab sofort|ab jetzt|von nun an|umgestiegen auf|gewechselt (?:zu|auf)|ersetzt durch|statt"
+    r"|nicht mehr|neuerdings|umgestellt auf|verlegt (?:auf|nach|in))\b"
+    r"|改用|改为|改成|改到|换成|换到|搬到|搬去|移到|迁移到|切换到|不再|从现在起|以后都|取代|替换为", re.I)
+_MARK_OF_NOW = _compiled(r"\b(?:now|jetzt|nun)\b|现在|如今", re.I)      # says less: see below
+_NO_CONTENT = frozenset("user we our i my ich wir unser mein 我 们 的 了".split())
+
+
+def sentences_of_change(text: str) -> list[str]:
+    """Return the words of each sentence that says what changed: moved to, from now on, 改用."""
+    return [" ".join(words.values()) for words, is_sure in _changes(text) if is_sure]
+
+
+@functools.lru_cache(maxsize=256)
+def _changes(text: str) -> tuple[tuple[dict[str, str], bool], ...]:
+    """Return (content words, is sure) of each sentence that says that something is new.
+
+    Not sure is one that only says "now".
+    """
+    found = []
+    for sentence in _first_sentences(text):
+        rest, marks = _MARK_OF_CHANGE.subn(" ", sentence)
+        rest, weak_marks = _MARK_OF_NOW.subn(" ", rest)
+        if marks or weak_marks:
+            found.append((_content_words(rest), marks > 0))
+    return tuple(found)
+
+
+def _words_of_change(new: str, old: str) -> str:
+    """Return what a text that announces a change shares with an older one; "" where too little.
+
+    Half of the older sentence has to be in it, two thirds where it only says "now"; at least two
+    words, or three of Chinese; and each has something that the other lacks.
+    """
+    for mine, is_sure in _changes(new):
+        part_to_share = 1 / 2 if is_sure else 2 / 3
+        for other in _first_sentences(old):
+            theirs = _content_words(other)
+            shared = [word for word in mine if word in theirs]
+            is_enough = len(shared) >= max(part_to_share * len(theirs), 3 if _has_cjk(shared) else 2)
+            if is_enough and len(shared) < min(len(mine), len(theirs)):
+                return " ".join(mine[word] for word in shared)
+    return ""
+
+
+@functools.lru_cache(maxsize=4_096)
+def _content_words(sentence: str) -> dict[str, str]:
+    """Return {canonical word: as written} of a sentence without stop words."""
+    words = dict(_facts_as_written(sentence))
+    return {word: raw for word, raw in words.items()
+            if word not in _NO_CONTENT and word not in STOP_WORDS and word not in _NEGATIONS}
+
+
 # -- conflict candidates ------------------------------------------------------
 #
 # An index keeps `conflict_labels` of each text; `conflict_queries` says what to look for there.
@@ -4119,6 +4278,7 @@ def conflict_labels(text: str) -> list[str]:
             labels.append(f"!said:{_anchor(one.words)}")
         if one.is_change and one.values:
             labels += chain_labels(one.words)
+    labels += [_situation_label(one) for one in _situations(text)]
     words = [*map(_outline, facts(text))]
     return [*dict.fromkeys([*labels, *_end_labels(words, len(words))])]
 
@@ -4136,6 +4296,7 @@ def conflict_queries(text: str) -> list[ConflictQuery]:
                for one in _name_assertions(text)]
     for one in map(_value_assertion, _first_sentences(text)):
         queries += _queries_for(one)
+    queries += [ConflictQuery([_situation_label(one)], []) for one in _situations(text)]
     words = [*map(_outline, facts(text))]
     near = range(max(1, len(words) - 2), len(words) + 3)
     ends = [label for size in near for label in _end_labels(words, size)]
@@ -4161,6 +4322,10 @@ def _queries_for(one: _ValueAssertion) -> Iterator[ConflictQuery]:
     else:
         denied = [raw for word, raw in one.words.items() if word in one.denied]
         yield ConflictQuery([f"!said:{anchor}" for anchor in anchors], denied)
+
+
+def _situation_label(one: _Situation) -> str:
+    return f"!{one.kind}{_crc(one.about)}"
 
 
 def _name_label(sign: int, entity: str) -> str:
@@ -6675,7 +6840,13 @@ def conflict_candidates(index: BM25Index, text: str, most: int = 60, *,
             term_lists = _in_compounds(index, terms)
         for term_list in term_lists:
             found.update(dict.fromkeys(index.with_all(term_list, of_each)))
+    for sentence in sentences_of_change(text):
+        alike = index.search(sentence, of_each // 2, rarest=_RAREST_OF_CHANGE)
+        found.update(dict.fromkeys(key for key, _ in alike))
     return list(found)[:most]
+
+
+_RAREST_OF_CHANGE = 6      # words of a text that announces a change, by which the old one is found
 
 
 def _in_compounds(index: BM25Index, terms: Sequence[str]) -> list[list[str]]:

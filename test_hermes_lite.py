@@ -1796,8 +1796,15 @@ class Conflicts(unittest.TestCase):
                 text = form.format("Redis")
                 self.assertEqual(find_conflicts(text, other), [("redis", "assertion")], text)
 
+    def test_what_changed_is_a_conflict_and_what_is_merely_new_is_none(self):
+        for row in read_data("updates"):
+            found = {kind for _, kind in find_conflicts(row["new"], row["old"])}
+            self.assertEqual(found, {row["type"]} - {None}, row)
+
     def test_the_queries_lead_to_the_contradicted_text(self):
-        for new, old, _ in CONFLICT:
+        updates = [(row["new"], row["old"], row["type"]) for row in read_data("updates")
+                   if row["type"]]
+        for new, old, _ in [*CONFLICT, *updates]:
             index = h.BM25Index(tokenize=functools.partial(tokenize_terms, stem=True))
             index.add("old", old, h.text_labels(old))
             self.assertEqual(h.conflict_candidates(index, new), ["old"], old)
