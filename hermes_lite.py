@@ -4249,6 +4249,25 @@ def _content_words(sentence: str) -> dict[str, str]:
             if word not in _NO_CONTENT and word not in STOP_WORDS and word not in _NEGATIONS}
 
 
+def first_conflict(new: str, old: str) -> tuple[str, str] | None:
+    """Return (what about, type): of near-duplicates the fact, else the first of find_conflicts."""
+    shorter, longer = sorted((len(normalise(new)), len(normalise(old))))
+    if shorter >= SHORTEST_DUPLICATE and 2 * shorter >= DUPLICATE_RATIO * (shorter + longer):
+        fact = differs_in_fact(new, old)
+        if (fact and _is_conflict_candidate(fact, new, old)
+                and similarity(new, old) >= DUPLICATE_RATIO):
+            return fact, "value"
+    return next(iter(find_conflicts(new, old)), None)
+
+
+def _is_conflict_candidate(fact: str, new: str, old: str) -> bool:
+    """Tell whether near-duplicates contradict: one fact differs, and not whom they speak of."""
+    kind, _, words = fact.partition(": ")
+    one, _, two = words.partition(" / ")
+    heads = normalise(new).startswith(normalise(one)) and normalise(old).startswith(normalise(two))
+    return max(len(one.split()), len(two.split())) < 3 and (kind == "negation" or not heads)
+
+
 # -- conflict candidates ------------------------------------------------------
 #
 # An index keeps `conflict_labels` of each text; `conflict_queries` says what to look for there.
@@ -11097,7 +11116,8 @@ class Search:
                 hits = ranking.rank({**retrieved, "containing": parts}, most) if parts else hits
         hits = self._rerank(query, hits, degraded)
         hits = self._rerank_by_extensions(query, hits, degraded)
-        return Hits(hits[:k], degraded)
+        # A question about a day asks for what held then.
+        return Hits(hits[:k] if span else put_corrections_first(hits[:k]), degraded)
 
     def nearest(self, query: object, top_k: object) -> Hits:
         """Return the nearest memories by cosine alone; see `HermesLite.vsearch`."""
@@ -11231,6 +11251,36 @@ class Search:
         return [replace(hit, memory=self._redactor.outgoing(hit.memory)) for hit in hits]
 
 
+def put_corrections_first(hits: list[Hit]) -> list[Hit]:
+    """Put the newer of two hits that contradict before the older one, and say so in `because`.
+
+    Among the first _COMPARED hits; what an exact lookup put in front stays there.
+    """
+    ordered = list(hits)
+    by_age = sorted(hits[:_COMPARED], key=lambda hit: (hit.memory.created_at, hit.id))
+    for place, newer in enumerate(by_age):
+        for older in by_age[:place]:
+            if older.memory.created_at < newer.memory.created_at and first_conflict(
+                    newer.content, older.content):
+                _put_before(ordered, newer.id, older.id)
+    return ordered
+
+
+def _put_before(hits: list[Hit], newer_id: str, older_id: str) -> None:
+    """Move the newer hit before the older one where it stands behind it; both say why."""
+    places = {hit.id: place for place, hit in enumerate(hits)}
+    newer, older = places[newer_id], places[older_id]
+    hits[newer] = _with_reason(hits[newer], f"newer than {older_id}, which says otherwise")
+    hits[older] = _with_reason(hits[older], f"older than {newer_id}, which says otherwise")
+    if newer > older and not hits[older].why.get("exact"):
+        hits.insert(older, hits.pop(newer))
+
+
+def _with_reason(hit: Hit, sentence: str) -> Hit:
+    return replace(hit, why={**hit.why, "because": (*hit.why.get("because", ()), sentence)})
+
+
+_COMPARED = 3
 _RETRIEVER_DEPTH, _RERANK_DEPTH, _QUERY_CHARS = 50, 20, 10_000
 MANY_TAGGED = 5_000        # from so many on each candidate is asked for its tags instead
 
@@ -11470,25 +11520,6 @@ class Writer:
         for memory in memories:
             warnings += self._extensions.notify("after_store", memory)
         return tuple(warnings)
-
-
-def first_conflict(new: str, old: str) -> tuple[str, str] | None:
-    """Return (what about, type): of near-duplicates the fact, else the first of find_conflicts."""
-    shorter, longer = sorted((len(normalise(new)), len(normalise(old))))
-    if shorter >= SHORTEST_DUPLICATE and 2 * shorter >= DUPLICATE_RATIO * (shorter + longer):
-        fact = differs_in_fact(new, old)
-        if (fact and _is_conflict_candidate(fact, new, old)
-                and similarity(new, old) >= DUPLICATE_RATIO):
-            return fact, "value"
-    return next(iter(find_conflicts(new, old)), None)
-
-
-def _is_conflict_candidate(fact: str, new: str, old: str) -> bool:
-    """Tell whether near-duplicates contradict: one fact differs, and not whom they speak of."""
-    kind, _, words = fact.partition(": ")
-    one, _, two = words.partition(" / ")
-    heads = normalise(new).startswith(normalise(one)) and normalise(old).startswith(normalise(two))
-    return max(len(one.split()), len(two.split())) < 3 and (kind == "negation" or not heads)
 
 
 def other_wordings(text: str) -> list[str]:
@@ -11980,8 +12011,11 @@ class HermesLite:
         """Return the id that ends like this, such as mem_20261201_102719_a621 for a621.
 
         From four characters on. What no id ends with comes back as it is: it may be the id of
-        something that is not in the store. UsageError where several end like this.
+        something that is not in the store. UsageError where several end like this, and for what
+        is no text.
         """
+        if not isinstance(ending, str):
+            raise UsageError(f"an id is of type {type(ending).__name__}; give a text")
         with self.session.reading() as store:
             if len(ending) < _SHORTEST_ID or store.entry(ending) is not None:
                 return ending

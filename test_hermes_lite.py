@@ -5914,6 +5914,23 @@ class Remembering(Case):
             first = memory.remember(old)
             self.assertEqual(memory.remember(new).id, first.id, old)
 
+    def test_br59_the_newer_of_two_that_contradict_comes_first_and_both_say_so(self):
+        memory = self.open()
+        for old, new, query in (
+                ("用户在甲公司上班", "用户现在在乙公司上班", "用户在哪里上班"),
+                ("web search uses Jina", "web search uses Exa now", "what does web search use"),
+                ("默认用 Jina 搜索", "默认改用 Exa 搜索", "默认用什么搜索"),
+                ("User works at Company A", "User works at Company B", "where does the user work")):
+            made = memory.remember(old, created_at="2026-08-01T10:00:00+00:00").id
+            newer = memory.remember(new)
+            self.assertEqual([one.memory_id for one in newer.conflicts], [made])
+            first, second = memory.recall(query)[:2]
+            self.assertEqual((first.content, second.content), (new, old))
+            self.assertEqual(first.why["because"],
+                             (f"newer than {made}, which says otherwise",))
+            self.assertEqual(second.why["because"],
+                             (f"older than {newer.id}, which says otherwise",))
+
     def test_br12_conflicts_are_reported_with_id_and_text_and_nothing_is_changed(self):
         for old, new, kind in CONFLICT:
             if "Projektfrist" in old:              # the keyword index does not split compounds
