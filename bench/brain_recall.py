@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure what association adds to recall, on questions whose answers lie in several texts.
 
-usage: brain_recall.py --data DIR [--out FILE.json] [--work DIR] [--tune]
+usage: brain_recall.py --data DIR [--out FILE.jsonl] [--work DIR] [--b 0] [--tune]
        brain_recall.py --smoke
 
 DIR holds locomo.corpus.jsonl and locomo.queries.jsonl. Asked are the questions of category 1
@@ -89,8 +89,10 @@ def tags_of(text: str, members: dict[str, str]) -> list[str]:
     return [concept_key(name) for name in found][:20]
 
 
-def open_store(root: Path) -> HermesLite:
-    settings = {"systems": {"brain": {}}, "retrieval": {"hot_threshold": 1_000_000_000}}
+def open_store(root: Path, **retrieval: float) -> HermesLite:
+    """Open a store with the shipped settings and those given; nothing grows hot by being asked."""
+    settings = {"systems": {"brain": {}},
+                "retrieval": {"hot_threshold": 1_000_000_000, **retrieval}}
     return HermesLite(root, config=Config(settings, environ={"HERMES_VECTOR_BACKEND": "local",
                                                              "HERMES_RERANK": "off"}))
 
@@ -179,13 +181,15 @@ def rows_of(group: Group, asks: dict[str, list[Asked]], ids: dict[str, list[str]
 
 
 def measure(groups: list[Group], kind: str, work: Path,
-            asks_of: Callable[[HermesLite], dict[str, list[Asked]]]) -> list[dict]:
+            asks_of: Callable[[HermesLite], dict[str, list[Asked]]],
+            **retrieval: float) -> list[dict]:
+    """Return the rows of all questions to all stores; *retrieval* are settings that differ."""
     found = []
     for group in groups:
         root = work / kind / group.name
         ids = write(group, kind, root)
         graphs = functools.cache(ConceptGraph)
-        with open_store(root) as memory, mock.patch.object(association, "ConceptGraph", graphs):
+        with open_store(root, **retrieval) as memory, mock.patch.object(association, "ConceptGraph", graphs):
             # No record changes while questions are asked: each is read once, not each time.
             memory.store.get = functools.cache(memory.store.get)
             found += rows_of(group, asks_of(memory), ids)
@@ -273,6 +277,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="a row for each question and arm")
     parser.add_argument("--tune", action="store_true", help="look for the best weights")
     parser.add_argument("--smoke", action="store_true", help="some seconds, without data")
+    parser.add_argument("--b", type=float, help="retrieval.bm25_b, where it is not the shipped one")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     args = parser.parse_args()
     if args.smoke:
@@ -285,7 +290,9 @@ def main() -> int:
         if args.tune:
             tune(groups, work)
             return 0
-        rows = [row for kind in args.kinds for row in measure(groups, kind, work, arms_of)]
+        retrieval = {} if args.b is None else {"bm25_b": args.b}
+        rows = [row for kind in args.kinds
+                for row in measure(groups, kind, work, arms_of, **retrieval)]
     finally:
         if not args.work:
             shutil.rmtree(work, ignore_errors=True)
