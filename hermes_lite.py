@@ -9886,7 +9886,8 @@ class Extension(Protocol):
     read    `retrieve(query)` returns ids, best first, as one more list for the fusion.
             `rerank(hits, query)` returns the hits it keeps, in its order; one whose `why` has
             "exact" stays in front. `describe(memory)` returns it as `show` shows it, with what
-            is computed when read. `hidden()` returns the ids that no search finds, and
+            is computed when read. `hidden()` returns the ids that no search finds,
+            `hidden_tags()` the tags of such memories, which is cheaper where they are many, and
             `agent_name(agent)` the name under which an agent's memories are kept.
     other   `expired(memory, now)` returns why a memory should be deleted, or None, and
             `keeps(memory, now)` True where the limits of config.yaml do not hold for it.
@@ -11173,14 +11174,17 @@ class Search:
                agent: str | None) -> IdFilter | None:
         """Return what tells whether an id may be found; None when every one may."""
         agent = self._extensions.agent_name(agent)
-        hidden = {memory_id for extension in self._extensions.having("hidden")
-                  for memory_id in extension.hidden()}
+        is_hidden = self._hidden_test(store)
         tagged = store.search.tagged(tags, MANY_TAGGED) if tags else []
         has_all_tagged = bool(tags) and len(tagged) < MANY_TAGGED
-        known = frozenset(tagged) - hidden
+        known = frozenset(tagged)
+        if is_hidden is not None:
+            known = frozenset(each for each in tagged if not is_hidden(each))
 
         def passes(memory_id: str) -> bool:
-            if memory_id in hidden or has_all_tagged and memory_id not in known:
+            if has_all_tagged and memory_id not in known:
+                return False
+            if is_hidden is not None and not has_all_tagged and is_hidden(memory_id):
                 return False
             memory = store.entry(memory_id)
             return (memory is not None and room in (None, memory["room"])
@@ -11192,7 +11196,22 @@ class Search:
             return IdFilter(passes if is_selective else known.__contains__, known)
         if is_selective or tags:
             return IdFilter(passes)
-        return IdFilter(lambda memory_id: memory_id not in hidden) if hidden else None
+        return IdFilter(lambda memory_id: not is_hidden(memory_id)) if is_hidden else None
+
+    def _hidden_test(self, store: Store) -> Callable[[str], bool] | None:
+        """Return what tells whether no search may find an id; None where nothing is hidden."""
+        ids = {memory_id for extension in self._extensions.having("hidden")
+               for memory_id in extension.hidden()}
+        tags = {tag for extension in self._extensions.having("hidden_tags")
+                for tag in extension.hidden_tags()}
+
+        def is_hidden(memory_id: str) -> bool:
+            if memory_id in ids:
+                return True
+            entry = store.entry(memory_id) if tags else None
+            return entry is not None and not tags.isdisjoint(entry.get("tags") or ())
+
+        return is_hidden if ids or tags else None
 
     def _retrieve(self, ranking: Ranking, vector: Vector, k: int,
                   span: tuple[datetime, datetime] | None, degraded: list[str]) -> Retrieved:

@@ -234,10 +234,11 @@ def recall_keywords(memory: HermesLite, query: str, *, top_k: int | None = None,
 def list_awake(memory: HermesLite, *, room: str | None = None, tags: Iterable[str] = (),
                agent: str | None = None, limit: int | None = None) -> list[Memory]:
     """Return all that is awake, newest first; browsing is no use."""
+    brain = find(memory)
     with memory.session.reading():
-        hidden = set(find(memory).hidden())
+        tags_out, ids_out = set(brain.hidden_tags()), set(brain.hidden())
         rows = [one for one in memory.matching(room=room, tags=tags, agent=agent)
-                if one.id not in hidden]
+                if tags_out.isdisjoint(one.tags) and one.id not in ids_out]
     memory.systems.emit("list", [one.id for one in rows[:limit]])
     return rows[:limit]
 

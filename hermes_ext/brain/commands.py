@@ -42,7 +42,7 @@ def run_with(memory: HermesLite, operation: Operation, arguments: dict[str, Any]
 def _associative(memory: HermesLite, arguments: dict[str, Any], options: dict[str, Any]) -> object:
     temperature = 0.3 if options["temp"] is None else _number(options["temp"])
     top_k = 3 if arguments["top_k"] is None else arguments["top_k"]
-    return associate(memory, **{**arguments, "top_k": top_k}, temperature=temperature,
+    return associate(memory, **{**arguments, "top_k": top_k, "temperature": temperature},
                      seed=options["seed"])
 
 

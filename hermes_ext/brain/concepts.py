@@ -107,9 +107,9 @@ def ids_with_concept(memory: HermesLite, key: str) -> list[str]:
             if one is not None and key in concepts_of(one):
                 ids[memory_id] = None
     hidden = set(search.tagged((CONCEPT,)))
-    rows = [memory.store.get(memory_id) for memory_id in ids if memory_id not in hidden]
-    rows = sorted((one for one in rows if one), key=lambda one: (one.created_at, one.id))
-    return [one.id for one in reversed(rows)]
+    found = filter(None, map(memory.store.get, [each for each in ids if each not in hidden]))
+    oldest_first = sorted(found, key=lambda one: (one.created_at, one.id))
+    return [one.id for one in reversed(oldest_first)]
 
 
 class ConceptGraph:

@@ -197,13 +197,11 @@ def _show_answers(answers: Answers) -> Iterator[str]:
 
 
 def _show_status(found: Status) -> Iterator[str]:
-    levels = ", ".join(f"{found.levels[level]} {name}" for level, name in _LEVELS.items())
+    one, two, three = (found.levels[level] for level in ("1", "2", "3"))
+    levels = f"{one} concrete, {pluralize(two, 'pattern')}, {pluralize(three, 'principle')}"
     yield (f"{pluralize(found.awake, 'memory', 'memories')} awake, {found.asleep} asleep; "
            f"{levels}; {pluralize(found.concepts, 'concept')}, "
            f"{pluralize(found.open_orders, 'open order')}")
-
-
-_LEVELS = {"1": "concrete", "2": "patterns", "3": "principles"}
 
 
 def _show_standing(found: Status) -> Iterator[str]:

@@ -112,18 +112,22 @@ class Brain:
         """Append the uses of this process to the log of the root."""
         self.uses.write()
 
-    def hidden(self) -> Collection[str]:
-        """Return the ids of what is asleep, and of the records that define concepts.
+    def hidden_tags(self) -> Collection[str]:
+        """Return the tags of what is asleep, and of the records that define concepts.
 
-        Inside `viewing` it is what such a view leaves out.
+        `viewing` shows what is asleep, or what was awake at a time.
         """
-        view, store = _VIEW.get(), self.memory.store
-        asleep = [] if view.asleep else store.search.tagged((ASLEEP,))
-        later: list[str] = []
-        if view.moment is not None:
-            later = store.search.made_between(view.moment, _END_OF_TIME)
-            asleep = [each for each in asleep if self._slept_at(each, view.moment)]
-        return [*asleep, *later, *store.search.tagged((CONCEPT,))]
+        view = _VIEW.get()
+        return (CONCEPT,) if view.asleep or view.moment is not None else (ASLEEP, CONCEPT)
+
+    def hidden(self) -> Collection[str]:
+        """Return, inside `viewing` of a time, the ids of what came later or was asleep then."""
+        moment, store = _VIEW.get().moment, self.memory.store
+        if moment is None:
+            return ()
+        later = store.search.made_between(moment, _END_OF_TIME)
+        slept = [each for each in store.search.tagged((ASLEEP,)) if self._slept_at(each, moment)]
+        return [*later, *slept]
 
     def _slept_at(self, memory_id: str, moment: datetime) -> bool:
         one = self.memory.store.get(memory_id)
