@@ -4756,6 +4756,9 @@ class LibraryExtension:
     def hidden(self) -> tuple[str, ...]:
         return self.unsearched
 
+    def hidden_tags(self) -> tuple[str, ...]:
+        return self.unsearched_tags
+
     def keeps(self, memory: Memory, now: datetime) -> bool:
         return memory.id in self.kept
 
@@ -4793,6 +4796,7 @@ class LibraryExtension:
     favourites: tuple[str, ...] = ()
     same: dict[str, str] = {}
     unsearched: tuple[str, ...] = ()
+    unsearched_tags: tuple[str, ...] = ()
     renamed: dict[str, str] = {}
     kept: tuple[str, ...] = ()
     merges = True
@@ -4810,7 +4814,7 @@ class Extensions(Case):
         said = set(re.findall(r"`(\w+)\(", h.Extension.__doc__))
         self.assertEqual(said, {name for name in vars(LibraryExtension) if not name.startswith("_")}
                          & said)
-        self.assertEqual(len(said), 16)
+        self.assertEqual(len(said), 17)
 
     def test_a_system_changes_or_refuses_a_draft_before_it_is_compared(self):
         made = self.memory.remember("A book about harbours")
@@ -4864,11 +4868,16 @@ class Extensions(Case):
         self.assertTrue(two.created)
         curator.merges = True
         self.assertTrue(self.memory.remember("The harbour opens at nine").merged)
-        curator.unsearched = (two.id,)
-        for found in (self.memory.recall("harbour"), self.memory.vsearch("harbour"),
-                      self.memory.recall(tags=["sea"]),
-                      self.memory.recall("harbour", tags=["sea"])):
-            self.assertEqual([hit.id for hit in found], [one.id])
+        three = self.memory.remember("The harbour closes at six", tags=["sea", "night/shut"])
+        for curator.unsearched, curator.unsearched_tags, left in (
+                ((two.id,), ("night/shut",), [one.id]), ((two.id, three.id), (), [one.id]),
+                ((), ("night/shut",), [one.id, two.id])):
+            for found in (self.memory.recall("harbour"), self.memory.vsearch("harbour"),
+                          self.memory.recall(tags=["sea"]),
+                          self.memory.recall("harbour", tags=["sea"])):
+                self.assertEqual(sorted(hit.id for hit in found), sorted(left))
+        self.memory.forget(three.id)
+        curator.unsearched, curator.unsearched_tags = (two.id,), ()
         memory = self.memory
         own = memory.remember("The ferry leaves at ten", agent="Alice").id
         curator.renamed = {"telegram:1001": "Alice"}

@@ -22,7 +22,8 @@ The other tables give a system a role; the core knows the role and never the nam
 
 Each folder is one group of systems, and no folder imports another: any folder, or a module that
 lies beside this file, can be deleted, and what remains works. Deleted systems leave the tables
-when this file is imported. cold_files, framing and scores are no systems; all may import them.
+when this file is imported. cold_files, framing, program and scores are no
+systems; all may import them.
 """
 
 import os

@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
 import subprocess
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import hermes_lite as core
+from hermes_ext.program import program_words
 from hermes_lite import (ConfigError, HermesLite, NotFound, Operation, Param, Record, UsageError)
 
 __all__ = ["Job", "JOBS", "OPERATIONS", "Units", "install", "line_of", "remove", "show"]
@@ -123,7 +122,8 @@ def line_of(job: Job, root: Path) -> str:
     """Return the line of a job in a crontab, without its end; cron takes a bare % for one."""
     if not str(root).isprintable():                # a line end in it would begin another job
         raise UsageError("the data root has a name that cannot stand in a crontab; rename it")
-    command = shlex.join(["env", f"HERMES_LITE_ROOT={root}", *_command(job)])
+    command = shlex.join(["env", f"HERMES_LITE_ROOT={root}", *program_words(job.program, job.module),
+                          *job.words])
     return f"{job.schedule} {command} > /dev/null {_ending(job, root)}".replace("%", r"\%")
 
 
@@ -132,18 +132,9 @@ def _ending(job: Job, root: Path) -> str:
     return f"# hermes-lite {job.name} {shlex.quote(str(root))}"
 
 
-def _command(job: Job) -> list[str]:
-    """Return the installed program with the words of a job, or Python that imports the module."""
-    program = shutil.which(job.program)
-    if program is not None:
-        return [program, *job.words]
-    home = str(Path(core.__file__).resolve().parent)
-    code = f"import sys; sys.path.insert(0, {home!r}); import {job.module} as m; sys.exit(m.main())"
-    return [sys.executable, "-c", code, *job.words]
-
-
 def _service(job: Job, root: Path) -> str:
-    command = shlex.join(_command(job)).replace("%", "%%")
+    words = [*program_words(job.program, job.module), *job.words]
+    command = shlex.join(words).replace("%", "%%")
     environment = f"HERMES_LITE_ROOT={root}".replace("%", "%%").replace('"', r"\"")
     return (f"# ~/.config/systemd/user/hermes-lite-{job.name}.service\n"
             f"[Unit]\nDescription={job.help}\n\n"

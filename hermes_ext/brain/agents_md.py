@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import hermes_lite as core
 from hermes_ext.brain.cycle import status
+from hermes_ext.program import program_words
 from hermes_lite import (HermesLite, NotFound, Operation, Param, Record, Refused, UsageError,
                          pluralize, write_atomic)
 
@@ -80,8 +79,9 @@ def section(memory: HermesLite) -> str:
 
 def _program(root: Path) -> str:
     """Return the words that start the program on this root."""
-    installed = shutil.which("hermes-lite")
-    words = [installed] if installed else [sys.executable, str(Path(core.__file__).resolve())]
+    words = program_words("hermes-lite", "hermes_lite")
+    if len(words) > 1:                             # a person reads it: the file is shorter
+        words = [words[0], str(Path(core.__file__).resolve())]
     return shlex.join([*words, "--root", str(root)])
 
 

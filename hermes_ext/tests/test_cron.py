@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from importlib import metadata
 from pathlib import Path
 from unittest import mock
 
@@ -109,8 +110,14 @@ class Cron(unittest.TestCase):
         program = self.folder / "bin" / "hermes-lite"
         program.write_text("#!/bin/sh\n")
         program.chmod(0o755)
-        words = shlex.split(cron.line_of(cron.JOBS["cycle"], self.folder), comments=True)
-        self.assertEqual(words[7:10], [str(program), "brain", "cycle"])
+        python = mock.patch.object(sys, "executable", str(program.with_name("python3")))
+        for is_ours, first in ((False, str(program.with_name("python3"))), (True, str(program))):
+            found = mock.patch.object(metadata, "distribution", side_effect=None if is_ours else (
+                metadata.PackageNotFoundError))
+            with python, found:                    # somebody else's has the same name
+                words = shlex.split(cron.line_of(cron.JOBS["cycle"], self.folder), comments=True)
+            self.assertEqual(words[7], first)
+            self.assertEqual(words[words.index("brain"):][:2], ["brain", "cycle"])
 
     def test_units_name_the_same_command(self) -> None:
         memory = self.open()
