@@ -483,11 +483,16 @@ class Hit(Record):
 
 
 class Hits(list[Hit]):
-    """A list of Hit, best first; `degraded` names each retriever that failed, and why."""
+    """A list of Hit, best first; `degraded` names each retriever that failed, and why.
 
-    def __init__(self, hits: Iterable[Hit] = (), degraded: Iterable[str] = ()) -> None:
+    `why_empty` says why there is no hit, where that was looked at.
+    """
+
+    def __init__(self, hits: Iterable[Hit] = (), degraded: Iterable[str] = (), *,
+                 why_empty: str = "") -> None:
         super().__init__(hits)
         self.degraded = tuple(degraded)
+        self.why_empty = why_empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -12563,8 +12568,28 @@ class _Listed(list[Memory]):
 def _recall(memory: HermesLite, *, query: str | None, **more: Any) -> Hits:
     """Recall, and name in `why["words"]` the words of the query that stand in each hit."""
     hits = memory.recall(query, **more)
+    if not hits:
+        return Hits([], hits.degraded, why_empty=_why_empty(memory, query or "", more))
     return Hits([replace(hit, why={**hit.why, "words": words_in_common(query or "", hit.content)})
                  for hit in hits], hits.degraded)
+
+
+def _why_empty(memory: HermesLite, query: str, filters: Mapping[str, Any]) -> str:
+    """Say why a recall found nothing: a filter, no word of the query, or no likely answer."""
+    with memory.session.reading() as store:
+        if not len(store):
+            return "the memory is empty"
+        given = [name for name in ("room", "tags", "agent") if filters.get(name)]
+        if given and query and (found := memory.search.find(query, now=filters.get("now"))):
+            return (f"{pluralize(len(found), 'memory answers', 'memories answer')} without "
+                    f"{' and '.join(f'--{name}' for name in given)}")
+        if given:
+            return f"no memory passes {' and '.join(f'--{name}' for name in given)}"
+        words = query_terms(tokenize_terms(query))
+        if not store.search.known_words(words):
+            return "no memory has a word of the question"
+    return ("no memory that has a word of the question is a likely answer "
+            "(retrieval.min_confidence)")
 
 
 def words_in_common(query: str, text: str) -> tuple[str, ...]:
@@ -13124,7 +13149,8 @@ def _print_result(operation: Operation, result: object, as_json: bool) -> None:
     for line in lines:
         print(printable(line))
     if operation.show and not lines and not getattr(result, "dropped", ()):
-        print_message("nothing found")
+        why = getattr(result, "why_empty", "")
+        print_message(f"nothing found: {why}" if why else "nothing found")
 
 
 def result_warnings(result: object) -> tuple[str, ...]:

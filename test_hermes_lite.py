@@ -6852,6 +6852,20 @@ class Commands(Case):
         self.assertEqual(len(self.json_("recall", "which ports does staging use")["hits"]), 2)
         self.assertNotIn("score", self.run_("recall", "--tags", "nothing").out)
 
+    def test_an_empty_recall_says_why(self):
+        self.assertIn("the memory is empty", self.run_("recall", "port").err)
+        self.run_("remember", "The gateway listens on port 8080", "--agent", "bob")
+        for words, said in ((("zebra",), "no memory has a word of the question"),
+                            (("port", "--room", "prefs"), "1 memory answers without --room"),
+                            (("port", "--agent", "al", "--tags", "x"),
+                             "1 memory answers without --tags and --agent"),
+                            (("zebra", "--agent", "al"), "no memory passes --agent"),
+                            (("--tags", "x"), "no memory passes --tags")):
+            found = self.run_("recall", *words)
+            self.assertEqual((found.code, found.out), (0, ""), words)
+            self.assertEqual(found.err, f"hermes-lite: nothing found: {said}\n")
+        self.assertEqual(self.json_("recall", "zebra"), {"hits": [], "degraded": []})
+
     def test_verify_takes_ids_or_a_selection_or_all(self):
         first, second, third = (self.json_("remember", note, "--tags", f"t{number}",
                                            "--source", "chat")["id"]
@@ -6963,8 +6977,9 @@ class Commands(Case):
             memory.store.refresh()
 
     def test_a_command_that_finds_nothing_says_so_on_stderr(self):
-        for words in (("recall", "nothing"), ("list",), ("graph",)):
-            self.assertEqual(self.run_(*words), Run(0, "", "hermes-lite: nothing found\n"))
+        for words, why in ((("recall", "nothing"), ": the memory is empty"), (("list",), ""),
+                           (("graph",), "")):
+            self.assertEqual(self.run_(*words), Run(0, "", f"hermes-lite: nothing found{why}\n"))
             self.assertIn(self.json_(*words), ([], {"hits": [], "degraded": []}))
 
     def test_no_control_character_reaches_the_terminal(self):
