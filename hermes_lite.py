@@ -4110,7 +4110,8 @@ def _is_within(inner: Iterable[str], outer: Iterable[str]) -> bool:
 # empty; `what` is the role or the purpose. Proper names begin with a capital letter.
 
 _PROPER = r"(?P<value>[A-ZÄÖÜ][\w.&-]*(?: [A-ZÄÖÜ][\w.&-]*){0,2})"
-_WHO_EN = r"\b(?P<who>[A-Z][a-z]*)(?:['’](?:ve|s|m|re))?(?: (?:have|has|am|is|just|now|currently|recently))*"
+_WHO_EN = (r"\b(?P<who>[A-Z][a-z]*)(?:['’](?:ve|s|m|re))?"
+           r"(?: (?:have|has|am|is|just|now|currently|recently))*")
 _WHO_DE = r"(?P<who>\b(?:[Ii]ch|[A-ZÄÖÜ][a-zäöüß]+))"
 _WHO_ZH = r"(?P<who>[A-Za-z]+|[一-鿿]{1,4}?)?(?:现在|目前|上个月|上周|去年|今年|刚刚?|最近|已经)*"
 _VALUE_ZH = r"(?P<value>[^\s，。；！,.;!了的]{2,10}?)(?=了|[，。；！,.;!\s]|$)"
@@ -4123,7 +4124,8 @@ _SITUATIONS = (
     ("work", (
         _WHO_ZH + r"(?:在(?P<value>[^\s，。在了的]{2,10}?)(?:工作|上班|任职|做[^\s，。]{2,8})"
         r"|(?:跳槽|转)(?:到|去)了?(?P<value2>[^\s，。了的]{2,10})|入职了?(?P<value3>[^\s，。了的]{2,10}))",
-        _WHO_EN + r" (?:works?|working)(?: now)?(?: as (?:an?|the) [\w -]+?)? (?:at|for) " + _PROPER,
+        _WHO_EN + r" (?:works?|working)(?: now)?(?: as (?:an?|the) [\w -]+?)? (?:at|for) "
+        + _PROPER,
         _WHO_EN + r" (?:switched|changed) jobs and (?:now )?works? (?:at|for) " + _PROPER,
         _WHO_EN + r" (?:joined|got a(?: new)? job at|started(?: a new job)? at) " + _PROPER,
         _WHO_DE + r" arbeite?t?(?: (?:jetzt|nun|als [\w-]+))* bei " + _PROPER,
@@ -4132,8 +4134,8 @@ _SITUATIONS = (
     ("role", (
         r"\b" + _PROPER + r" is (?:now |currently )?the (?:new )?(?P<what>[a-z][\w -]{2,30}?)"
         r"(?: now)?(?=[.,;!]|$)",
-        r"\b" + _PROPER + r" ist (?:jetzt |nun )?(?:der|die) (?:neuen? )?(?P<what>[A-ZÄÖÜ]\w{3,30})"
-        r"(?=[.,;!]|$)",
+        r"\b" + _PROPER + r" ist (?:jetzt |nun )?(?:der|die) (?:neuen? )?"
+        r"(?P<what>[A-ZÄÖÜ]\w{3,30})(?=[.,;!]|$)",
         r"(?P<value>[^\s，。是]{2,4})(?:现在)?是(?P<what>(?:我们)?(?:的)?(?:团队|项目|部门|公司)?的?"
         r"(?:负责人|经理|组长|领导|主管|老板|CEO|CTO))")),
     ("choice", (
@@ -4148,7 +4150,8 @@ _SITUATION_WORD = _compiled(
     r"|went with|go(?:ing)? with|entschieden|住在|家在|定居|搬[到去]|迁居|工作|上班|任职|做|跳槽|转[到去]"
     r"|入职|是|决定|选择|最终", re.I)
 _SPEAKERS = frozenset("i ich we wir 我 我们 user users 用户".split())
-_PRONOUNS = frozenset("it this that what there he she they who es das dies er sie the der die".split())
+_PRONOUNS = frozenset(
+    "it this that what there he she they who es das dies er sie the der die".split())
 
 
 class _Situation(NamedTuple):
@@ -4240,8 +4243,8 @@ def _words_of_change(new: str, old: str) -> str:
         for other in _first_sentences(old):
             theirs = _content_words(other)
             shared = [word for word in mine if word in theirs]
-            is_enough = len(shared) >= max(part_to_share * len(theirs), 3 if _has_cjk(shared) else 2)
-            if is_enough and len(shared) < min(len(mine), len(theirs)):
+            least = max(part_to_share * len(theirs), 3 if _has_cjk(shared) else 2)
+            if len(shared) >= least and len(shared) < min(len(mine), len(theirs)):
                 return " ".join(mine[word] for word in shared)
     return ""
 
@@ -8338,7 +8341,7 @@ class Journal:
                 self.damage = "bad"
 
     def _read_from(self, start: int) -> bytes:
-        """Return the journal's bytes from *start*; b"" where there is none, or a folder instead."""
+        """Return the journal's bytes from *start*; b"" where there is none, or only a folder."""
         try:
             with open(self._journal, "rb") as file:
                 file.seek(start)
@@ -9406,6 +9409,18 @@ _FACTS_ZH = (
             r"号?(?:时间)?)\s*",
             r"(?:(?:是|为|使?用|设[为成]|设置[为成]|改[成为到]|配置为)了?|[:：=])\s*",
             r"(?P<value>(?=.{0,8}[\dA-Za-z/]).+)"),
+    # 服务器 IP 是 10.0.0.12
+    _states("config",
+            r"^(?P<key>[一-鿿]{2,6}\s*(?:IP|API|URL|ID))\s*(?:地址)?(?:是|为|[:：])\s*",
+            r"(?P<value>\S+)$"),
+    # 张伟负责前端；前端由张伟负责
+    _states("project", r"^(?P<value>[\w一-鿿]{2,8}(?<!没)负责(?!人|任)\S.*|\S{2,12}由\S{2,8}负责)$"),
+    # 截止日期是 5 月 3 日；待办：更新证书
+    _states("project",
+            r"(?:截止|期限)(?:日期|时间)?(?:是|为|在|[:：]|改)",
+            r"|^(?:待办|TODO)\s*[:：]\s*(?P<value>.{2,})"),
+    # 根本原因是缺少索引
+    _states("general", r"(?:根本原因|根因)(?:是|在于)", r"|^(?:问题|故障|报错)(?:是|出在).{2,}(?:导致|造成|引起)的?$"),
     # 偏好：X
     _states("preference", r"(?:偏好|偏爱|倾向于)(?:是|使用|用)?[:：]?\s*(?P<value>.{2,})"),
     # 我一直喜欢 X；我对花生过敏
@@ -9419,7 +9434,7 @@ _FACTS_ZH = (
             r"^请?(?:以后|今后|从现在起|从今以后|务必|永远不要|一律|总是)",
             r"(?!.{0,6}(?:再聊|再说|有空|见)).{0,12}[用请要不别先写叫]",
             r"|^请?(?:以后)?每次.{1,16}(?:都要|都请|必须|先)",
-            r"|^请?(?:不要|别|禁止)使?用\s*[A-Za-z]"),
+            r"|^请?(?:不要|别|禁止|严禁|切勿|不许|不得)再?(?:使?用\s*[A-Za-z]|直接|提交|推送|删|改动)"),
     # 正在开发 X
     _states("project",
             r"(?P<value>(?:正在|在)(?:开发|研发|写|维护|重构|搭建|设计|迁移|筹备)"
@@ -9466,7 +9481,13 @@ _FACTS_EN_DE = (
     _states("decision",
             r"\b(?:wir|ich) (?:haben? )?(?:uns |mich )?",
             r"(?:für .+ entschieden|entscheiden uns für"
-            r"|(?:nutzen|verwenden|nehmen) (?:ab jetzt|künftig|nun|jetzt))"),
+            r"|(?:nutzen|verwenden|nehmen) (?:ab jetzt|künftig|nun|jetzt|\S+ (?:an)?statt)"
+            r"|entschieden, (?P<value>.+))"),
+    # our CI is GitHub Actions
+    _states("config",
+            r"\b(?:our|my|unsere?|meine?) (?P<key>ci|cd|pipeline|hosting|registry|linter|formatter"
+            r"|package manager|ide|editor|shell|queue|broker|issue tracker|monitoring)",
+            r" (?:is|are|runs on|lives on|ist|läuft auf) (?P<value>\S.*)"),
     # export LOG_LEVEL=debug
     _states("config", r"^(?:export )?(?P<key>[A-Z][A-Z0-9_]{2,})=(?P<value>\S+)$"),
     # the database port is now 5433; die Zeitzone ist X
@@ -9505,7 +9526,9 @@ _FACTS_EN_DE = (
     # always run the tests; from now on X; don't use X; X must never Y
     _states("preference",
             r"^(?:ok,? |please |pls |and |bitte )*",
-            r"(?:from now on|ab jetzt|immer|niemals"
+            r"(?:from now on|ab jetzt|ab sofort|künftig|in zukunft|immer|niemals"
+            r"|no (?!problem|worries|idea|need|one|thanks|way|matter|longer|doubt|wonder|clue|rush"
+            r"|i\b|we\b|you\b|it\b|that\b|this\b)[a-z][\w -]{2,30} (?:in|on|without|outside) \S"
             r"|(?:always|never|don't ever) (?:use|write|run|add|reply|answer|commit|push|call|put"
             r"|keep|check|test|format|mock|delete|touch|ask|show|log|import|edit|create|read|be"
             r"|let|skip|force)\b"
@@ -9530,7 +9553,17 @@ _FACTS_EN_DE = (
             r"\b(?:the|our|this|my) (?:project|repo(?:sitory)?|codebase|backend|frontend"
             r"|(?:tech )?stack)(?: name)?",
             r" (?:is (?:called|named|written in|built|hosted)|uses|runs on|targets)\b",
-            r"|\b(?:the|our) deadline\b.* (?:is|moved)\b"),
+            r"|\b(?:deadline|frist|abgabe)\b.* (?:is|moved|ist|bis)\b"),
+    # Anna is responsible for billing; Anna ist für die Abrechnung zuständig
+    _states("project",
+            r"\b\w+ (?:is (?:responsible for|in charge of)|takes care of)\s+\S",
+            r"|\bist (?:für .+ (?:zuständig|verantwortlich)|(?:zuständig|verantwortlich) für \S)",
+            r"|^(?:todo|action item)\s*:\s*(?P<value>\S.+)"),
+    # the root cause was X; we fixed it by adding X; die Ursache war X
+    _states("general",
+            r"\b(?:root cause (?:was|is)|(?:bug|issue|problem|error|crash|outage) was (?:caused by"
+            r"|due to)|ursache (?:war|ist)"
+            r"|(?:fixed|solved|resolved)(?: (?:it|this|that))? by \w+ing)\b"),
     # we shipped X yesterday: a day and what happened
     _states("event",
             r"^(?=.*\b(?:yesterday|today|tonight|tomorrow"
@@ -9576,9 +9609,23 @@ _KEEP = _any_case(
     r"(?:^|[，,。：:]|请|帮我|麻烦你?)(?:请|你|要)*(?:记住|记下来?|记一下|别忘了|牢记|备注[:：])"
     r"[一下了]*[:：，,]?\s*(?P<value>.{2,})",
     r"|(?:^|[,.:;!]\s+|\b(?:please|pls|and|also|hi|hello|hey|bitte) )"
-    r"(?:remember|note|keep in mind|don't forget|fyi|for the record|merk dir|nicht vergessen)\b"
+    r"(?:remember|note|keep in mind|don't forget|fyi|for the record|merke? dir|notiere?"
+    r"|nicht vergessen)\b"
     r"(?: (?:that|to)\b|,? dass\b| ?:|,)?\s+"
     r"(?!when\b|how\b|why\b|me\b|the (?:time|first|last|day)\b)(?P<value2>\S.{2,})")
+# The user asks not to remember something.
+_NOT_TO_KEEP = _any_case(
+    r"(?:不要|别|勿|不必|不用|不许)(?:再|把.{0,6}|帮我|替我|让.{0,4})?(?:记住|记下|记录|记得|记[:：，,]|记这|保存|存下|存储|存[:：])",
+    r"|(?<!\bi )(?<!\bwe )\b(?:don['’]?t|do not|never|not to) (?:ever )?(?:remember|memori[sz]e|"
+    r"(?:store|save|keep|record|note(?: down)?) "
+    r"(?:this|that|it|any of|the following|what|anything))\b"
+    r"|\boff the record\b",
+    r"|\b(?:merke?|speicher\w*|behalte?|notiere?)(?: dir)?(?: (?:das|dies|es|bitte))* nicht\b"
+    r"|\bnicht (?:merken|speichern|behalten|notieren)\b")
+# Before a decision: it is another's, or was not quite made.
+_NOT_OURS = _any_case(
+    r"(?:\b(?:they|he|she|people|almost|nearly|failed to|fast|beinahe)(?:['’]ve| have| has| had)?"
+    r"|他们|她们|它们|人家|差点|几乎|[\"“„「](?:we|wir|我们)?)\s*$")
 # Decided together: then the assistant is believed, too.
 _SHARED = _any_case(
     r"\bwe(?:'ve| have)?(?: both| all)? (?:decided|agreed|settled)|^decision:",
@@ -9587,8 +9634,12 @@ _SHARED = _any_case(
 # Lines of code, mark-up, logs.
 _NOISE = _any_case(
     r"^\s*(?:#{1,6}\s|>|\||\+|@@|\$\s|[{}\[\]<(]|/\w|'/|//|/\*|--|at \S+[:(]"
-    r"|(?:import|from|def|class|const|var|function|return|assert|let \w+ =)\s"
-    r"|\w+://\S*$|current working directory)")
+    r"|(?:import|from(?! now\b)|def|class|const|var|function|return|assert|let \w+ =)\s"
+    r"|\w+://\S*$|current working directory"
+    # a line of a log: 2026-11-30 12:00:01 INFO …, [12:00:01] …, Traceback, RuntimeError: …
+    r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d|\[?\d\d:\d\d:\d\d"
+    r"|\[?(?:info|warn(?:ing)?|error|debug|fatal)\b[\]:]"
+    r"|traceback\b|\w*(?:error|exception):)")
 _SPEAKER = _any_case(r"^\s*(?:(用户|user|human|我)|(助手|assistant|ai|bot))\s*[:：]\s*")
 _SPEAKER_LINE = _any_case(r"\n(?=[ \t]*(?:用户|user|human|我|助手|assistant|ai|bot)\s{0,3}[:：])")
 # Between two sentences; no break behind initials (J. Smith) and abbreviations (e.g.).
@@ -9652,28 +9703,53 @@ def _is_fence(line: str) -> bool:
 
 
 def _fact_in(sentence: str) -> Fact | None:
-    """Return the one fact that *sentence* states, or None."""
-    if _ASKED.search(sentence):
+    """Return the one fact that *sentence* states, or None.
+
+    Patterns are written in simplified Chinese; what is kept is as the user wrote it.
+    """
+    simple = sentence.translate(_SIMPLIFIED)       # of the same length: places are the same
+    if _ASKED.search(simple) or _NOT_TO_KEEP.search(simple):
         return None
     is_chinese = _compiled("[一-鿿]").search(sentence) is not None
-    asked = _KEEP.search(sentence)
+    asked = _KEEP.search(simple)
     if asked:
-        sentence = asked["value"] or asked["value2"]
+        start, end = asked.span("value" if asked["value"] else "value2")
+        sentence, simple = sentence[start:end], simple[start:end]
     for category, pattern in (*_FACTS_ZH, *_FACTS_EN_DE) if is_chinese else _FACTS_EN_DE:
-        found = pattern.search(sentence)
-        if found and not _SUPPOSED.search(sentence[:found.start()]):
+        found = pattern.search(simple)
+        if not found or _SUPPOSED.search(simple[:found.start()]):
+            continue
+        if category != "decision" or not _NOT_OURS.search(simple[:found.start()]):
             return _fact(category, _value_in(sentence, found), is_chinese, bool(asked))
     return _fact("general", sentence, is_chinese, True) if asked else None
 
 
 def _value_in(sentence: str, found: re.Match[str]) -> str:
-    """Return the stated part of a sentence, or all where a subject or reason comes first."""
+    """Return the stated part of a sentence, or all where a subject or reason comes first.
+
+    *found* is a match in the sentence, or in one of the same length.
+    """
     groups = found.groupdict()
+
+    def written(group: str) -> str:
+        return sentence[found.start(group):found.end(group)]
+
     if "key" in groups:
-        return f"{groups['key'].strip()}={groups['value']}"
-    if not _LIGHT.fullmatch(sentence[:found.start()]):
+        return f"{written('key').strip()}={written('value')}"
+    if not _LIGHT.fullmatch(found.string[:found.start()]):
         return sentence
-    return groups.get("value") or groups.get("value2") or sentence
+    for group in ("value", "value2"):
+        if groups.get(group):
+            return written(group)
+    return sentence
+
+
+# Traditional characters in what the patterns look for, and their simplified forms.
+_SIMPLIFIED = str.maketrans(
+    "們決選擇棄統終遷換現設為從對務話時間庫數據連碼項倉產員歡愛討厭習慣過請記別備註錄開發寫維護構計籌標後線佈復會買職號長學業結試週負責"
+    "應該還沒並經實內網絡關閉啟動門電錢區點個這裡麼嗎誰東給讓說認聽見幫煩準題報錯導",
+    "们决选择弃统终迁换现设为从对务话时间库数据连码项仓产员欢爱讨厌习惯过请记别备注录开发写维护构计筹标后线布复会买职号长学业结试周负责"
+    "应该还没并经实内网络关闭启动门电钱区点个这里么吗谁东给让说认听见帮烦准题报错导")
 
 
 def _fact(category: str, value: str, is_chinese: bool, is_asked: bool) -> Fact | None:
@@ -12158,7 +12234,8 @@ class HermesLite:
                 "expire_within_7_days": dict(sorted(ending.items())),
                 "verified": sum(memory.execution_verified for memory in memories),
                 "hot": hot, "cold": total - hot, "mean_importance": mean,
-                "bytes": self.store.files.sizes(), "encrypted": self.store.files.cipher is not None}
+                "bytes": self.store.files.sizes(),
+                "encrypted": self.store.files.cipher is not None}
 
     def graph(self, entity: str | None = None, *, top: int = 20,
               rebuild: bool = False) -> Sequence[dict[str, object]]:

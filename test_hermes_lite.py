@@ -4573,6 +4573,11 @@ class RuleDigesting(unittest.TestCase):
             with self.subTest(text):
                 self.assertEqual(self.facts(text), [])
 
+    def test_each_kind_of_fact_is_found_and_nothing_in_what_is_none(self):
+        for row in read_data("digest"):
+            found = {category for category, _ in self.facts(row["text"])}
+            self.assertEqual(found, {row["category"]} - {None}, row)
+
     def test_chatter_code_headings_quotes_and_links_give_nothing(self):
         text = ("助手: Sure, I will use PostgreSQL. Let me check the port is 8080.\nI prefer Rust.\n"
                 "用户: ok\n```\nPORT=8080\nwe decided to use X\n```\n# We decided to use Y\n"
