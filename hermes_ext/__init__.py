@@ -65,6 +65,7 @@ CONTENTS: dict[str, tuple[str, dict[str, str]]] = {
         "reinforce": "raise the score of a memory",
         "decay": "multiply the scores of all that have the tags",
         "score": "show the score of a memory and how it comes about"}),
+    "edit": ("edit", {"edit": "change the text of a memory"}),
     "vault": ("vault", {"vault": "take over notes that were edited by hand in store/"}),
     "sync": ("sync.sync", {
         "sync": "bring the memories of several machines together through a folder"}),
