@@ -4213,8 +4213,8 @@ _NO_CONTENT = frozenset("user we our i my ich wir unser mein 我 们 的 了".sp
 
 
 def sentences_of_change(text: str) -> list[str]:
-    """Return the words of each sentence that says what changed: moved to, from now on, 改用."""
-    return [" ".join(words.values()) for words, is_sure in _changes(text) if is_sure]
+    """Return the words of each sentence that says what is new: moved to, from now on, 改用, now."""
+    return [" ".join(words.values()) for words, _ in _changes(text)]
 
 
 @functools.lru_cache(maxsize=256)
@@ -5773,6 +5773,15 @@ class BM25Index:
         keys = self.postings.keys(newest)
         return [keys[doc] for doc in newest if doc in keys]
 
+    def with_several(self, terms: Iterable[str], least: int, most: int) -> list[str]:
+        """Return the keys of the *most* newest notes that have *least* of the terms or more."""
+        counts: Counter[int] = Counter()
+        for postings in self.postings.lists(dict.fromkeys(terms)).values():
+            counts.update(postings.docs)
+        docs = heapq.nlargest(most, (doc for doc, count in counts.items() if count >= least))
+        keys = self.postings.keys(docs)
+        return [keys[doc] for doc in docs if doc in keys]
+
     def documents_with(self, terms: Iterable[str], docs: Collection[int]) -> set[int]:
         """Return those of some documents that have one of *terms*."""
         found: set[int] = set()
@@ -6868,8 +6877,8 @@ def conflict_candidates(index: BM25Index, text: str, most: int = 60, *,
         for term_list in term_lists:
             found.update(dict.fromkeys(index.with_all(term_list, of_each)))
     for sentence in sentences_of_change(text):
-        alike = index.search(sentence, of_each // 2, rarest=_RAREST_OF_CHANGE)
-        found.update(dict.fromkeys(key for key, _ in alike))
+        terms = [term.term for term in index.query_terms(sentence, rarest=_RAREST_OF_CHANGE)]
+        found.update(dict.fromkeys(index.with_several(terms, 2, of_each)))
     return list(found)[:most]
 
 
