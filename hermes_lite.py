@@ -4035,13 +4035,20 @@ def _value_assertion(sentence: str) -> _ValueAssertion:
                            frozenset(denied))
 
 
+_FIRST_VERB = _compiled(
+    r"\b(?:is|are|was|were|has|have|had|runs?|uses?|needs?|listens?|lives?|stands?|belongs?|stays?|goes|"
+    r"ist|sind|war|waren|hat|haben|läuft|laufen|lauscht|liegt|steht|gehört|bleibt)\b|[是在有为]")
+
+
 def _cut_values(text: str) -> tuple[str, set[tuple[str, ...]]]:
     """Return a text without its values, and these; a number that names the subject stays."""
     values = set()
 
     def cut(match: re.Match[str]) -> str:
-        ends_sentence = not match.string[match.end():].strip(" .,)")
-        if ends_sentence or _has_subject(match.string[:match.start()]):
+        after = match.string[match.end():].lstrip()
+        if match[0].strip().isdigit() and _FIRST_VERB.match(after):
+            return f" {match[0].strip()} "         # "the port of service 2 is 5007"
+        if not after.strip(" .,)") or _has_subject(match.string[:match.start()]):
             values.add(_value_facts(str(match.lastgroup), match[0]))
             return " "
         return f" {match[0].replace(' ', '')} "   # "7 days is the limit of plan 2"
@@ -4272,8 +4279,25 @@ def _is_conflict_candidate(fact: str, new: str, old: str) -> bool:
     """Tell whether near-duplicates contradict: one fact differs, and not whom they speak of."""
     kind, _, words = fact.partition(": ")
     one, _, two = words.partition(" / ")
-    heads = normalise(new).startswith(normalise(one)) and normalise(old).startswith(normalise(two))
-    return max(len(one.split()), len(two.split())) < 3 and (kind == "negation" or not heads)
+    is_of_others = _is_in_subject(one, new) and _is_in_subject(two, old)
+    return max(len(one.split()), len(two.split())) < 3 and (kind == "negation" or not is_of_others)
+
+
+_WHOLE_NUMBER = _compiled(r"(?<![\d.])(?<!version )\d+(?![\d.])")
+
+
+def _is_in_subject(words: str, text: str) -> bool:
+    """Tell whether words open a text or stand before its verb: "compass" of "The compass is here"."""
+    text, words = normalise(text), normalise(words)
+    if text.startswith(words):
+        return True
+    verb = _FIRST_VERB.search(text)
+    if verb is None:
+        return False
+    subject, first = text[:verb.start()], words.split(" ")[0]
+    if first[0].isdigit():                         # service 2, but a version is a value
+        return first.isdigit() and first in _WHOLE_NUMBER.findall(subject)
+    return first in subject.split(" ")
 
 
 # -- conflict candidates ------------------------------------------------------
@@ -11208,7 +11232,7 @@ class Search:
         hits = self._rerank(query, hits, degraded)
         hits = self._rerank_by_extensions(query, hits, degraded)
         # A question about a day asks for what held then.
-        return Hits(hits[:k] if span else put_corrections_first(hits[:k]), degraded)
+        return Hits(hits[:k] if span else put_corrections_first(hits[:k], query), degraded)
 
     def nearest(self, query: object, top_k: object) -> Hits:
         """Return the nearest memories by cosine alone; see `HermesLite.vsearch`."""
@@ -11360,17 +11384,23 @@ class Search:
         return [replace(hit, memory=self._redactor.outgoing(hit.memory)) for hit in hits]
 
 
-def put_corrections_first(hits: list[Hit]) -> list[Hit]:
+def put_corrections_first(hits: list[Hit], query: str) -> list[Hit]:
     """Put the newer of two hits that contradict before the older one, and say so in `because`.
 
-    Among the first _COMPARED hits; what an exact lookup put in front stays there.
+    Among the first _COMPARED hits; what an exact lookup put in front stays there. Two that differ
+    in one word are left alone where the query names that word: whoever asks for the bicycle has
+    no use for a newer note about the compass.
     """
     ordered = list(hits)
+    asked = set(facts(query))
     by_age = sorted(hits[:_COMPARED], key=lambda hit: (hit.memory.created_at, hit.id))
     for place, newer in enumerate(by_age):
         for older in by_age[:place]:
-            if older.memory.created_at < newer.memory.created_at and first_conflict(
-                    newer.content, older.content):
+            if older.memory.created_at == newer.memory.created_at:
+                continue
+            conflict = first_conflict(newer.content, older.content)
+            if conflict and not (conflict[0].startswith("word: ")
+                                 and asked.intersection(facts(conflict[0]))):
                 _put_before(ordered, newer.id, older.id)
     return ordered
 

@@ -5945,6 +5945,31 @@ class Remembering(Case):
             self.assertEqual(second.why["because"],
                              (f"older than {newer.id}, which says otherwise",))
 
+    def test_a_newer_note_of_another_thing_does_not_come_before_what_is_asked_for(self):
+        memory = self.open()
+        for old, new, query in (
+                ("The bicycle of Clara is kept in the red box",
+                 "The compass of Clara is kept in the red box", "Clara bicycle"),
+                ("Mutter bringt am Montag Kuchen zur Feier mit",
+                 "Mutter bringt am Montag Farbe zur Feier mit", "Mutter Kuchen")):
+            memory.remember(old, created_at="2026-08-01T10:00:00+00:00")
+            memory.remember(new)
+            first = memory.recall(query)[0]
+            self.assertEqual(first.content, old)
+            self.assertNotIn("because", first.why)
+
+    def test_numbered_twins_do_not_contradict(self):
+        for old, new in (
+                ("port of service 1 is 5007", "port of service 2 is 5014"),
+                ("Service 1 uses port 5007", "Service 2 uses port 5007"),
+                ("服务1的端口是5007", "服务2的端口是5007"),
+                ("Der Port von Dienst 1 ist 5007", "Der Port von Dienst 2 ist 5014")):
+            self.assertIsNone(h.first_conflict(new, old))
+        for old, new in (("The port of service 1 is 5007", "The port of service 1 is 5014"),
+                         ("Version 2 is deployed on staging", "Version 3 is deployed on staging"),
+                         ("Python 3.10 is the minimum", "Python 3.12 is the minimum")):
+            self.assertIsNotNone(h.first_conflict(new, old))
+
     def test_br12_conflicts_are_reported_with_id_and_text_and_nothing_is_changed(self):
         for old, new, kind in CONFLICT:
             if "Projektfrist" in old:              # the keyword index does not split compounds
