@@ -116,7 +116,7 @@ __all__ = [
     "perform", "plain", "pluralize", "print_message", "printable", "printable_json",
     "query_terms", "rank_in_context", "read_files", "read_key_file", "read_markdown",
     "read_yaml", "redact", "redact_nested", "remove_unfinished_move", "result_warnings",
-    "rrf_merge", "seal", "search_spelling", "set_aside", "similarity", "storage_error",
+    "rrf_merge", "run_operation", "seal", "search_spelling", "set_aside", "similarity", "storage_error",
     "tag_forms", "take_over_edits", "text_labels", "to_json", "to_markdown", "tokenize_terms",
     "tombstone_fingerprint", "tombstones_file", "unit_pieces", "unseal", "utc_now",
     "without_vectors", "write_atomic"]
@@ -553,7 +553,8 @@ class Event(Record):
     """One act on a memory, as `on_event` gets it: what was done, to which ids, on whose behalf.
 
     `surface` is python, cli, shell, http, mcp …, with the command behind a blank; `query` is the
-    text that was looked for, as it came, and `why` what the caller said.
+    text that was looked for, as it came, `why` what the caller said, and `client` who called over
+    a network: `ip`, `user_agent`, `request`.
     """
     what: str
     ids: tuple[str, ...] = ()
@@ -561,6 +562,7 @@ class Event(Record):
     agent: str | None = None
     query: str | None = None
     why: str | None = None
+    client: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -10017,7 +10019,12 @@ class MemoryId(str):
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """One parameter of an operation; *least* and *most* bound a whole number."""
+    """One parameter of an operation; *least* and *most* bound a whole number.
+
+    *kind* is str, int, bool, MemoryId, or Path for a file of this machine, which nobody may name
+    from elsewhere without the right to. *scope* is the right that it takes over a network to give
+    one at all, where that is more than the operation's.
+    """
     name: str
     kind: type
     help: str
@@ -10027,6 +10034,7 @@ class Param:
     least: int | None = None
     most: int | None = None
     repeated: bool = False
+    scope: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -10037,7 +10045,9 @@ class Operation:
     `handler(memory, **params)` returns records, mappings or lists; `show` turns that into
     lines for a person; a result may have an `exit_code`. A destructive one takes `dry_run` and
     is asked before it runs. `open(root)` stands in for HermesLite where a broken config or a
-    missing key must not be in the way.
+    missing key must not be in the way. *scope* is the right that it takes over a network: read,
+    write, review or admin; without one it is admin for a destructive one, else write or read. A
+    "local" one is for the command line alone: it changes where or how the store lies.
     """
     name: str
     help: str
@@ -10047,6 +10057,7 @@ class Operation:
     writes: bool = False
     destructive: bool = False
     open: Callable[..., HermesLite] | None = None
+    scope: str = ""
 
 
 def _registered(table: str) -> Mapping[str, Any]:
@@ -10325,17 +10336,19 @@ class Extensions(list[Any]):
         if actor.emitted is not None:
             actor.emitted.append(what)
         if self.having("on_event"):
-            event = Event(what, tuple(ids), actor.surface, actor.agent or agent, query, why)
+            event = Event(what, tuple(ids), actor.surface, actor.agent or agent, query, why,
+                          actor.client)
             self._notices += self.notify("on_event", event)
 
     @contextlib.contextmanager
-    def acting(self, surface: str, *, agent: str | None = None) -> Iterator[list[str]]:
-        """Name the surface and the agent behind what the block does.
+    def acting(self, surface: str, *, agent: str | None = None,
+               client: Mapping[str, str] | None = None) -> Iterator[list[str]]:
+        """Name the surface, the agent and the client (see Event) behind what the block does.
 
         Yields a list to which the name of each event of the block is added.
         """
         emitted: list[str] = []
-        token = _ACTOR.set(_Actor(surface, agent, emitted))
+        token = _ACTOR.set(_Actor(surface, agent, emitted, client))
         try:
             yield emitted
         finally:
@@ -10365,6 +10378,7 @@ class _Actor(NamedTuple):
     surface: str = "python"
     agent: str | None = None
     emitted: list[str] | None = None
+    client: Mapping[str, str] | None = None
 
 
 _ACTOR: contextvars.ContextVar[_Actor] = contextvars.ContextVar("actor")
@@ -12866,12 +12880,12 @@ ID_PARAM = Param("id", MemoryId, "the memory's id, or its last characters", posi
 OPERATIONS = (
     Operation("remember", "keep a text", _remember, (
         Param("text", str, "the text; - reads standard input", positional=True),
-        Param("batch", str, "keep every line of this file, a text or a JSON object each, at once; "
+        Param("batch", Path, "keep every line of this file, a text or a JSON object each, at once; "
               "- reads standard input"),
         Param("category", str, "one of the categories of config.yaml; it says the room (default: "
               "general, in events)", "general"),
         Param("importance", int, "1 to 10; 10 is never pruned", 5, least=1, most=10),
-        Param("verified", bool, "confirmed: does not expire after 7 days", False),
+        Param("verified", bool, "confirmed: does not expire after 7 days", False, scope="review"),
         Param("source", str, "where it comes from"),
         Param("tags", str, "tags of it; after the text, several may follow", (), repeated=True),
         Param("agent", str, "the agent that says it"),
@@ -12901,7 +12915,7 @@ OPERATIONS = (
         Param("source", str, "those from this source"),
         Param("all", bool, "all that are not verified yet", False)),
         lambda done: (f"verified {one.id}" for one in (
-            [done] if isinstance(done, Memory) else done)), writes=True),
+            [done] if isinstance(done, Memory) else done)), writes=True, scope="review"),
     Operation("forget", "delete one memory, or a selection, at once", _forget, (
         Param("id", MemoryId, "the memory's id, or its last characters", positional=True),
         ROOM_PARAM,
@@ -12921,10 +12935,10 @@ OPERATIONS = (
               False)), _show_pruned, writes=True, destructive=True),
     Operation("digest", "find what is worth keeping in a text", _digest, (
         Param("text", str, "the text; - reads standard input", positional=True),
-        Param("file", str, "read this file instead"),
+        Param("file", Path, "read this file instead"),
         Param("apply", bool, "keep what was found", False),
         Param("max", int, "at most this many facts", least=1),
-        Param("verified", bool, "keep them as confirmed", False),
+        Param("verified", bool, "keep them as confirmed", False, scope="review"),
         Param("agent", str, "the agent that keeps them")), _show_digest, writes=True),
     Operation("graph", "show entities and the memories that mention them",
               lambda memory, entity, **more: memory.graph(entity, **more), (
@@ -12937,7 +12951,8 @@ OPERATIONS = (
               format_mapping),
     Operation("init", "create the data root and its config.yaml", _init, (
         Param("compress", str, "storage.compress in the new config.yaml: zstd, with which the "
-              "archive keeps its records compressed, or none"),), format_mapping, writes=True),
+              "archive keeps its records compressed, or none"),), format_mapping, writes=True,
+              scope="local"),
     Operation("version", "show the version and the data root", _version, (), format_mapping),
 )
 
@@ -13027,20 +13042,37 @@ def perform(memory: HermesLite, operation: Operation, arguments: dict[str, objec
     """Run one operation with what the parser read, print its result and return it."""
     as_json = bool(arguments.pop("json", False))
     for param in operation.params:
-        value = _read_value(param, arguments.get(param.name))
-        arguments[param.name] = _whole_ids(memory, value) if param.kind is MemoryId else value
+        arguments[param.name] = _read_value(param, arguments.get(param.name))
     memory.store.progress = _progress if sys.stderr.isatty() else None
-    with memory.systems.acting(f"{surface} {operation.name}",
-                               agent=memory.config.env("HERMES_AGENT") or None) as emitted:
+    result = run_operation(memory, operation, arguments, surface=surface, confirm=_confirm,
+                           agent=memory.config.env("HERMES_AGENT") or None)
+    _print_result(operation, result, as_json)
+    sys.stdout.flush()
+    return result
+
+
+def run_operation(memory: HermesLite, operation: Operation, arguments: dict[str, Any], *,
+                  surface: str, agent: str | None = None,
+                  client: Mapping[str, str] | None = None,
+                  confirm: Callable[[HermesLite, Operation, dict[str, Any]], None] | None = None,
+                  ) -> object:
+    """Run an operation as an act of a surface, and return its result.
+
+    *arguments* has a value for each parameter; ids are made whole in it. *confirm* is asked before
+    a destructive operation and takes `yes` out of the arguments, or raises Refused.
+    """
+    for param in operation.params:
+        if param.kind is MemoryId:
+            arguments[param.name] = _whole_ids(memory, arguments[param.name])
+    with memory.systems.acting(f"{surface} {operation.name}", agent=agent,
+                               client=client) as emitted:
         take_over_edits(memory, operation.name)
         emitted.clear()
-        if operation.destructive:
-            _confirm(memory, operation, arguments)
+        if operation.destructive and confirm is not None:
+            confirm(memory, operation, arguments)
         result = operation.handler(memory, **arguments)
         if not emitted:
             memory.systems.emit(operation.name)
-    _print_result(operation, result, as_json)
-    sys.stdout.flush()
     return result
 
 
@@ -13215,7 +13247,8 @@ def _read_value(param: Param, word: object) -> object:
     """Turn the word of an argument into its value; - stands for standard input."""
     if param.kind is int and isinstance(word, str):
         return _whole_number(param, word)
-    return _read_stdin() if word == "-" and param.positional and param.kind is str else word
+    takes_stdin = param.kind is str and (param.positional or param.name == "text")
+    return _read_stdin() if word == "-" and takes_stdin else word
 
 
 def _whole_number(param: Param, word: str) -> int:

@@ -22,11 +22,12 @@ The other tables give a system a role; the core knows the role and never the nam
 
 Each folder is one group of systems, and no folder imports another: any folder, or a module that
 lies beside this file, can be deleted, and what remains works. Deleted systems leave the tables
-when this file is imported. cold_files, framing, program and scores are no
+when this file is imported. calls, cold_files, framing, program and scores are no
 systems; all may import them.
 """
 
 import os
+from pathlib import Path
 
 __all__ = ["AUTOSTART", "CONTENTS", "HOOKS", "OPTIONS", "STORES", "VECTORIZERS"]
 
@@ -35,7 +36,7 @@ VECTORIZERS: dict[str, str] = {"e5": "embedders", "use": "embedders", "e5+use": 
 AUTOSTART: dict[str, str] = {"cold_index.json": "cold"}
 OPTIONS: dict[str, dict[str, dict[str, tuple[type, str]]]] = {
     "remember": {"lanes": {
-        "tied_to": (str, "the file whose value it states, FILE, FILE#key or FILE:line")}},
+        "tied_to": (Path, "the file whose value it states, FILE, FILE#key or FILE:line")}},
     "recall": {"brain": {
         "mode": (str, "associative: by likeness, then by shared concepts; keyword: by words "
                       "alone; list: all that is awake"),

@@ -364,5 +364,6 @@ OPERATIONS = (
         Param("agent", str, "only this agent"),
         Param("id", MemoryId, "only what touched this memory"),
         Param("limit", int, "the newest of them, at most this many", least=1),
-        Param("expect", str, "verify: a count:mac that was kept elsewhere")), _show),
+        Param("expect", str, "verify: a count:mac that was kept elsewhere")), _show,
+        scope="admin"),
 )

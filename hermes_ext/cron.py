@@ -227,10 +227,10 @@ _JOB_NAMES = Param("jobs", str, f"{' or '.join(JOBS)} (default: both)", (), posi
 OPERATIONS = (
     Operation("cron install", "add a job to the crontab, and nothing else",
               lambda memory, jobs: install(memory, jobs), (_JOB_NAMES,), _show_crontab,
-              writes=True),
+              writes=True, scope="local"),
     Operation("cron remove", "take the jobs of this memory out of the crontab",
               lambda memory, jobs: remove(memory, jobs), (_JOB_NAMES,), _show_crontab,
-              writes=True),
+              writes=True, scope="local"),
     Operation("cron show", "print the lines for cron, and units for systemd",
-              lambda memory, jobs: show(memory, jobs), (_JOB_NAMES,), _show_units),
+              lambda memory, jobs: show(memory, jobs), (_JOB_NAMES,), _show_units, scope="local"),
 )

@@ -83,9 +83,10 @@ def text_from_editor(text: str) -> str:
 
 def _edit(memory: HermesLite, *, id: str, text: str | None) -> Edited:
     if text is None:
+        surface = memory.systems.entry_points[0].split(" ")[0]
+        if surface not in ("cli", "shell"):
+            raise UsageError("give the new text")
         text = text_from_editor(memory.lookup(id).content)
-    elif text == "-":
-        text = sys.stdin.buffer.read().decode("utf-8-sig", "replace").rstrip("\r\n")
     return edit(memory, id, text)
 
 

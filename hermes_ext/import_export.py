@@ -621,7 +621,7 @@ OPERATIONS = (
         _FORMAT, Param("room", str, "only this room"), Param("category", str, "only this one"),
         Param("since", str, "from this date on, or 12h, 1d, 2w"),
         Param("tags", str, "only what has all these tags", (), repeated=True),
-        Param("agent", str, "only what this agent wrote")), _show_exported),
+        Param("agent", str, "only what this agent wrote")), _show_exported, scope="admin"),
     Operation("import", "bring memories in from a file or a folder of notes",
               lambda memory, file, yes, **more: bring_in(memory, file, **more), (
         Param("file", Path, "an export, index.json, backup, or folder; - is standard input",
@@ -629,5 +629,5 @@ OPERATIONS = (
         Param("agent", str, "the agent of the rows that name none"),
         Param("dry_run", bool, "only show what would come in", False),
         Param("yes", bool, "changes nothing: import only adds, and never asks", False)),
-        _show_imported, writes=True),
+        _show_imported, writes=True, scope="admin"),
 )

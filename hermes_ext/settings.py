@@ -302,5 +302,6 @@ OPERATIONS = (
     Operation("config", "list, get or set a setting, or show where they stand", _run, (
         Param("action", str, "list, get, set or path", "list", positional=True),
         Param("name", str, "section.key", positional=True),
-        Param("value", str, "the new value", positional=True)), _show, writes=True, open=_open),
+        Param("value", str, "the new value", positional=True)), _show, writes=True, open=_open,
+        scope="local"),
 )

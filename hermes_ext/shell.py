@@ -254,4 +254,4 @@ def _values(memory: HermesLite, name: str, start: str) -> list[str]:
     return [value for value in fixed.get(name, ()) if value.startswith(start)]
 
 
-OPERATIONS = (Operation("shell", "type commands one after the other", shell),)
+OPERATIONS = (Operation("shell", "type commands one after the other", shell, scope="local"),)

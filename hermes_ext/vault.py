@@ -691,5 +691,5 @@ OPERATIONS = (
         Param("yes", bool, "forget the memories whose files were deleted", False),
         Param("put_back", bool, "write deleted files again", False),
         Param("dry_run", bool, "only show what would be done", False)),
-        _show_synced, writes=True),
+        _show_synced, writes=True, scope="admin"),
 )

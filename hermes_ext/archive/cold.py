@@ -43,6 +43,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 
 import hermes_lite as core
 from hermes_ext.cold_files import (INDEX, ColdFiles, ColdIndex, hashes_of, moved_at, open_place,
@@ -448,9 +449,10 @@ OPERATIONS = (
         Param("cold", bool, "move what has a low score and is old", False),
         Param("below", str, f"a score below this (default {_BELOW:g})"),
         Param("older_than", str, f"older than so many days (default {_DAYS})"),
-        Param("place", str, "a folder or s3://bucket/prefix (default: the last one, else cold/)"),
+        Param("place", Path, "a folder or s3://bucket/prefix (default: the last one, else cold/)"),
         Param("thaw", bool, "bring back what matches, or all", False),
         Param("forget", bool, "take a cold memory out for good", False),
         Param("adopt", bool, "take over the cold files at a place, as after a restore", False),
-        Param("dry_run", bool, "only show what would be moved", False)), _show, writes=True),
+        Param("dry_run", bool, "only show what would be moved", False)), _show, writes=True,
+        scope="admin"),
 )

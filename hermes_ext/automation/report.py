@@ -148,5 +148,5 @@ OPERATIONS = (
         Param("since", str, "from this date on, or 12h, 1d, 2w", "1d"),
         Param("by", str, f"grouped by {', '.join(BY)}", "agent"),
         Param("tag", str, "those with this tag instead of alert, 告警 …"),
-        Param("file", str, "write it to this file as well")), Report.markdown),
+        Param("file", Path, "write it to this file as well")), Report.markdown),
 )

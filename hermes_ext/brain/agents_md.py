@@ -140,6 +140,6 @@ def _show(done: AgentsMd) -> Iterator[str]:
 OPERATIONS = (
     Operation("brain agents-md", "write an AGENTS.md for an agent without memory",
               lambda memory, file: agents_md(memory, file), (
-        Param("file", str, "put the section into this file (default: print it)"),), _show,
+        Param("file", Path, "put the section into this file (default: print it)"),), _show,
         writes=True),
 )

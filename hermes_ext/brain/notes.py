@@ -211,9 +211,9 @@ def _show(found: Proposal) -> Iterator[str]:
 OPERATIONS = (
     Operation("brain notes", "propose a shorter MEMORY.md or USER.md of a host, as a diff",
               _notes, (
-        Param("file", str, "the file", positional=True, required=True),
+        Param("file", Path, "the file", positional=True, required=True),
         Param("limit", int, "characters it may have (default: 1,375 for USER.md, else 2,200)",
               least=1),
         Param("apply", str, "write the change that has this number, as the diff shows it")),
-        _show, writes=True),
+        _show, writes=True, scope="admin"),
 )

@@ -172,5 +172,5 @@ OPERATIONS = (
               _resolve, (
         Param("keep", MemoryId, "the id that holds", positional=True, required=True),
         Param("drop", MemoryId, "the ids that rest", positional=True, repeated=True, required=True)),
-        _show_resolved, writes=True),
+        _show_resolved, writes=True, scope="review"),
 )

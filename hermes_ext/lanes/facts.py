@@ -176,5 +176,5 @@ OPERATIONS = (
         Param("limit", int, "list: at most this many", least=1)), _show_lanes, writes=True),
     Operation("forget-stale", "delete what was not recalled for the days of its lane",
               forget_stale, (Param("dry_run", bool, "only show what and why", False),),
-              show_pruned, writes=True),
+              show_pruned, writes=True, scope="admin"),
 )

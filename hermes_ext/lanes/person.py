@@ -27,8 +27,13 @@ def has_terminal(memory: HermesLite) -> bool:
 
 
 def need_person(memory: HermesLite, what: str) -> None:
-    """Raise Refused unless a person is at the terminal of a command or of the user's program."""
+    """Raise Refused unless a person is at the terminal of a command or of the user's program.
+
+    Over HTTP it is one whose token has the right to review.
+    """
     surface = memory.systems.entry_points[0].split(" ")[0]
+    if surface == "http" and "reviewer" in memory.systems.entry_points:
+        return
     if surface not in ("cli", "shell", "python") or not has_terminal(memory):
         raise Refused(f"{what} needs a person at a terminal; run it by hand", "needs_terminal")
 
@@ -36,6 +41,8 @@ def need_person(memory: HermesLite, what: str) -> None:
 def confirm(memory: HermesLite, what: str, lines: Iterable[str]) -> None:
     """Show *lines* to the person at the terminal and ask; Refused unless the answer is yes."""
     need_person(memory, what)
+    if not has_terminal(memory):
+        raise Refused(f"{what}: give the fingerprint that was shown with the text", "needs_terminal")
     for line in lines:
         print(printable(line), file=sys.stderr)
     print(f"{what}: go on? [y/N] ", end="", file=sys.stderr, flush=True)

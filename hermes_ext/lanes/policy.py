@@ -43,6 +43,7 @@ CEILINGS = {
     "terminal": "observation",  # cli and shell, where a person types
     "script": "inference",      # cli and shell, where none does
     "hook": "conversation", "mcp": "inference", "http": "inference", "sediment": "inference",
+    "reviewer": "observation",  # HTTP, a person with the right to review
     "digest": "inference", "consolidation": "inference", "model": "inference", "tool": "tool",
     "file": "external",
     "admit": "external"}        # import, sync, vault

@@ -120,7 +120,7 @@ OPERATIONS = (
     Operation("approve", "let what waits hold, exactly as it was shown", approve, (
         _IDS, Param("authority", str, "the lane that the person puts it in"),
         Param("fingerprint", str, "that `pending` has shown, in place of the question")),
-        lambda done: [f"approved {one.id}" for one in done], writes=True),
+        lambda done: [f"approved {one.id}" for one in done], writes=True, scope="review"),
     Operation("reject", "delete what waits", reject, (_IDS, Param("why", str, "the reason")),
-              lambda done: [f"rejected {one.id}" for one in done], writes=True),
+              lambda done: [f"rejected {one.id}" for one in done], writes=True, scope="review"),
 )

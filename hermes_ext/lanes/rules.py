@@ -247,11 +247,11 @@ OPERATIONS = (
     Operation("approve-rule", "let a rule hold, exactly as it was shown", approve_rule, (
         _ID, Param("fingerprint", str, "that `pending-rules` has shown, in place of the question"),
         Param("ack_interactions", bool, "even if it touches other rules, is long, or there are "
-              "many", False)), _show_rules, writes=True),
+              "many", False)), _show_rules, writes=True, scope="review"),
     Operation("reject-rule", "refuse a rule that waits", reject_rule, (_ID,), _show_rules,
-              writes=True),
+              writes=True, scope="review"),
     Operation("retire-rule", "end a rule that holds", retire_rule, (_ID,), _show_rules,
-              writes=True),
+              writes=True, scope="review"),
     Operation("rule-conflicts", "list rules that contradict or touch each other", rule_conflicts,
               (), _show_conflicts),
 )

@@ -204,6 +204,6 @@ OPERATIONS = (
               repeated=True),
         Param("label", str, "make: its name (default: the time)"),
         Param("dry_run", bool, "restore: only show what it would bring back", False)), _show,
-        writes=True),
+        writes=True, scope="admin"),
     Operation("snapshots", "list the snapshots", snapshots, (), _show_all),
 )

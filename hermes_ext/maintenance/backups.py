@@ -154,6 +154,6 @@ def _backup(memory: HermesLite, *, file: str | None, verify: bool) -> Copy:
 
 OPERATIONS = (
     Operation("backup", "write everything needed into one file", _backup, (
-        Param("file", str, "the file (default: in backups/)", positional=True),
-        Param("verify", bool, "only check a backup", False)), show, writes=True),
+        Param("file", Path, "the file (default: in backups/)", positional=True),
+        Param("verify", bool, "only check a backup", False)), show, writes=True, scope="admin"),
 )

@@ -262,5 +262,5 @@ def _advice(memory: HermesLite, mode: str) -> Iterator[str]:
 OPERATIONS = (
     Operation("encrypt", "switch encryption on or off, or rotate the key", encrypt, (
         Param("mode", str, "on, off or rotate", positional=True, required=True),), show,
-              writes=True),
+              writes=True, scope="local"),
 )

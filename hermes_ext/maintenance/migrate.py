@@ -327,5 +327,5 @@ OPERATIONS = (
     Operation("migrate", "move all memories into the archive, or back into files",
               lambda memory, to: migrate(memory, to), (
                   Param("to", str, "archive or files", required=True),), _show, writes=True,
-              open=_as_it_is),
+              open=_as_it_is, scope="local"),
 )

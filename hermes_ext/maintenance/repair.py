@@ -201,5 +201,5 @@ def _repair_cold(store: FileStore, *, dry_run: bool) -> list[str]:
 OPERATIONS = (
     Operation("repair", "repair whatever can be repaired without loss", repair, (
         Param("accept_loss", bool, "count a replaced file of records that holds less as right",
-              False),), show, writes=True, destructive=True),
+              False),), show, writes=True, destructive=True, scope="local"),
 )

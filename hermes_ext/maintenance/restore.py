@@ -403,10 +403,10 @@ def _write_plain(store: FileStore, name: str, data: bytes) -> None:
 
 OPERATIONS = (
     Operation("restore", "bring the records of a backup back", restore, (
-        Param("file", str, "a backup, a daily backup or an archive of prune", positional=True,
+        Param("file", Path, "a backup, a daily backup or an archive of prune", positional=True,
               required=True),
         Param("with_forgotten", bool, "bring back what was forgotten, too", False),
         Param("with_config", bool, "put its config.yaml in force", False),
         Param("with_commands", bool, "also where that runs commands", False)), show,
-              writes=True, destructive=True),
+              writes=True, destructive=True, scope="local"),
 )

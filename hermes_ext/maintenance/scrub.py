@@ -150,5 +150,5 @@ OPERATIONS = (
     Operation("scrub", "apply today's redaction to all that is stored", scrub, (), show,
               writes=True, destructive=True),
     Operation("reindex", "make every index anew from the records", reindex, (), show,
-              writes=True),
+              writes=True, scope="admin"),
 )

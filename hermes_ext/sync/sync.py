@@ -390,5 +390,5 @@ OPERATIONS = (
         Param("status", bool, "show folder and devices", False),
         Param("plain", bool, "write readable files although the store is encrypted", False),
         Param("retire", str, "take over the files of a device that is no more")),
-        _show, writes=True),
+        _show, writes=True, scope="admin"),
 )
