@@ -97,7 +97,7 @@ __all__ = [
     "HermesError", "HermesLite", "Hit", "Hits", "IdFilter", "JinaVectorizer", "Jobs", "Journal",
     "LABELS", "LLMDigester", "LocalHashVectorizer", "Locked", "Memory", "MemoryId", "Mirror",
     "MissingPackage", "NotFound", "Notices", "OPEN_SECTIONS", "OPERATIONS", "Operation", "Param",
-    "Pruned", "Pruner", "QueryTerm", "REDACTION_RULES", "ROOM_PARAM", "Record", "RecordSearch",
+    "Pruned", "Pruner", "QueryTerm", "READ_ACTS", "REDACTION_RULES", "ROOM_PARAM", "Record", "RecordSearch",
     "Records", "Recovery", "RedactionRule", "Redactor", "Refused", "Remembered",
     "RememberedBatch", "RemoteError", "RootFiles", "RuleDigester", "Search", "SearchState",
     "Session", "SiliconFlowReranker", "SiliconFlowVectorizer", "StorageError", "Store",
@@ -563,6 +563,15 @@ class Event(Record):
     query: str | None = None
     why: str | None = None
     client: Mapping[str, str] | None = None
+
+
+# The acts that change no memory; whatever else an Event is called, it may have.
+READ_ACTS = frozenset((
+    "recall", "vsearch", "list", "show", "graph", "context", "anchors", "report", "score", "stats",
+    "rooms", "vectors", "version", "export", "audit", "inject", "timeline", "forgotten", "pending",
+    "stale", "conflicts", "relations", "provenance", "snapshots", "doctor", "buffer",
+    "pending-rules", "active-rules", "rule-conflicts", "brain status", "brain orders",
+    "brain levels", "brain log", "concept show", "concept list", "events tail"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -11442,6 +11451,12 @@ MANY_TAGGED = 5_000        # from so many on each candidate is asked for its tag
 # 15. Write path
 # =============================================================================
 
+class _Written(NamedTuple):
+    """A memory as it was stored, and what it contradicts."""
+    memory: Memory
+    conflicts: tuple[Conflict, ...] = ()
+
+
 class Writer:
     """The write path: redact, gate, deduplicate, detect conflicts, store, tell the extensions."""
 
@@ -11449,7 +11464,7 @@ class Writer:
                  embeddings: Embeddings) -> None:
         self._session, self._redactor = session, redactor
         self._extensions, self._embeddings = extensions, embeddings
-        self._batch: list[Memory] | None = None    # what the open batch has written
+        self._batch: list[_Written] | None = None  # what the open batch has written
         self.has_written = False                   # this process
 
     def remember(self, raw: Draft) -> Remembered:
@@ -11463,9 +11478,9 @@ class Writer:
             conflicts = self._find_conflicts(draft, duplicate)
             memory = self._merge(duplicate, draft) if duplicate else self._new_memory(draft)
             memory = self._settle(memory, duplicate, draft)
-            is_batched = self._put(memory)
+            is_batched = self._put(memory, conflicts)
         if not is_batched:
-            warnings += self._after_write([memory])
+            warnings += self._after_write([_Written(memory, conflicts)])
         return Remembered(memory.id, duplicate is None, memory.room, draft.redacted, conflicts,
                           warnings)
 
@@ -11502,9 +11517,9 @@ class Writer:
                 record = replace(record, id=self._free_id(record.id))
             memory = self._merge(duplicate, draft) if duplicate else record
             memory = self._settle(memory, duplicate, draft)
-            is_done = memory == duplicate or self._put(memory)
+            is_done = memory == duplicate or self._put(memory, conflicts)
         if not is_done:
-            warnings += self._after_write([memory])
+            warnings += self._after_write([_Written(memory, conflicts)])
         return Remembered(memory.id, duplicate is None, memory.room, draft.redacted, conflicts,
                           warnings)
 
@@ -11516,7 +11531,7 @@ class Writer:
         """
         with self._session.writing():
             outer = self._batch
-            written: list[Memory] = []
+            written: list[_Written] = []
             self._batch, self._embeddings.is_offline = written, True
             try:
                 yield
@@ -11654,20 +11669,25 @@ class Writer:
             return memory
         return replace(memory, meta=redact_nested(memory.meta, self._redactor.redact_field))
 
-    def _put(self, memory: Memory) -> bool:
+    def _put(self, memory: Memory, conflicts: tuple[Conflict, ...]) -> bool:
         """Store a memory; True when a batch is open, which tells of it at its end."""
         self._session.store.put(memory)
         if self._batch is None:
             return False
-        self._batch.append(memory)
+        self._batch.append(_Written(memory, conflicts))
         return True
 
-    def _after_write(self, memories: Sequence[Memory]) -> tuple[str, ...]:
+    def _after_write(self, written: Sequence[_Written]) -> tuple[str, ...]:
         """Tell the extensions, outside every lock; return what failed. Vectors are made later."""
         self.has_written = True
+        memories = [one.memory for one in written]
         agents = {memory.agent for memory in memories}
         self._extensions.emit("remember", [memory.id for memory in memories],
                               agent=agents.pop() if len(agents) == 1 else None)
+        for memory, conflicts in written:
+            if conflicts:
+                self._extensions.emit("conflict", [memory.id, *(c.memory_id for c in conflicts)],
+                                      agent=memory.agent)
         self._embeddings.wake()
         warnings = self._session.notices.take()
         for memory in memories:

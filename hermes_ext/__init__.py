@@ -33,7 +33,7 @@ __all__ = ["AUTOSTART", "CONTENTS", "HOOKS", "OPTIONS", "STORES", "VECTORIZERS"]
 
 STORES: dict[str, str] = {"archive": "archive"}
 VECTORIZERS: dict[str, str] = {"e5": "embedders", "use": "embedders", "e5+use": "embedders"}
-AUTOSTART: dict[str, str] = {"cold_index.json": "cold"}
+AUTOSTART: dict[str, str] = {"cold_index.json": "cold", "logs/events.log": "events"}
 OPTIONS: dict[str, dict[str, dict[str, tuple[type, str]]]] = {
     "remember": {"lanes": {
         "tied_to": (Path, "the file whose value it states, FILE, FILE#key or FILE:line")}},
@@ -91,6 +91,7 @@ CONTENTS: dict[str, tuple[str, dict[str, str]]] = {
     "actions": ("automation.actions", {}),
     "report": ("automation.report", {"report": "write the digest of alerts"}),
     "audit": ("audit", {"audit": "list or verify the log of who did what"}),
+    "events": ("events", {"events tail": "list the newest events, or follow them"}),
     "lanes": ("lanes", {
         "lanes": "show the lanes, add to one, list one, or seal again what this root vouches for",
         "forget-stale": "delete what was not recalled for the days of its lane",

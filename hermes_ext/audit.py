@@ -50,12 +50,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hermes_lite import (ConfigError, Event, FileLock, HermesLite, MemoryId, NotFound, Operation,
-                         Param, Record, StorageError, UsageError, append_bytes, display_text,
+                         Param, READ_ACTS, Record, StorageError, UsageError, append_bytes,
+                         display_text,
                          fits, from_json, iso, make_folder, parse_time, pluralize, write_atomic)
 
 __all__ = ["Audit", "OPERATIONS", "Verdict", "listed", "system", "verify"]
 
-_READS = ("recall", "vsearch", "list", "show", "graph", "context", "anchors", "report", "score")
 _IDS = 500
 _TAIL = 1 << 16
 _TIMEOUT = 5.0
@@ -92,7 +92,7 @@ class Audit:
 
     def on_event(self, event: Event) -> None:
         """Append a line; StorageError or Locked where that cannot be done."""
-        if event.what in _READS and not self.reads:
+        if event.what in READ_ACTS and not self.reads:
             return
         why = None if event.why is None or self.memory.store.files.cipher else (
             self.memory.redact(event.why)[0][:200])
@@ -102,12 +102,18 @@ class Audit:
         self._append(self._harmless({
             "at": iso(self.memory.clock()), "surface": event.surface, "agent": agent,
             "what": event.what, "ids": event.ids[:_IDS], "count": len(event.ids),
-            "query": query, "why": why}), durable=event.what not in _READS)
+            "query": query, "why": why, **self._client_of(event)}), durable=event.what not in READ_ACTS)
+
+    def _client_of(self, event: Event) -> Line:
+        """Return who called over a network: ip, user_agent and request."""
+        client = event.client or {}
+        return {name: self.memory.redact(client[name])[0][:200]
+                for name in ("ip", "user_agent", "request") if client.get(name)}
 
     def _harmless(self, fields: Line) -> Line:
         """Hide free text in which redaction, now or by `scrub`, would see a secret."""
         fields = {name: value for name, value in fields.items() if value is not None}
-        for name in ("why", "agent"):
+        for name in ("why", "agent", "user_agent"):
             line = _dumped(fields).decode()
             if name in fields and self.memory.redact(line)[0] != line:
                 fields[name] = "(hidden)"
@@ -200,7 +206,8 @@ def _dumped(body: Mapping[str, object]) -> bytes:
 
 _HEAD = {"count": int, "mac?": str, "seal?": str}
 _LINE = {"n": int, "mac": str, "at?": str, "surface?": str, "agent?": str, "what?": str,
-         "ids?": [str], "count?": int, "query?": str, "why?": str}
+         "ids?": [str], "count?": int, "query?": str, "why?": str,
+         "ip?": str, "user_agent?": str, "request?": str}
 
 
 def _line(row: bytes) -> Line | None:
