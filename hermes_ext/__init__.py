@@ -91,6 +91,11 @@ CONTENTS: dict[str, tuple[str, dict[str, str]]] = {
     "actions": ("automation.actions", {}),
     "report": ("automation.report", {"report": "write the digest of alerts"}),
     "audit": ("audit", {"audit": "list or verify the log of who did what"}),
+    "server": ("server", {
+        "serve": "serve the memory over HTTP, with a page to look at it",
+        "token create": "make a token for an agent or a person",
+        "token list": "list the tokens that were made",
+        "token revoke": "let a token count no longer"}),
     "events": ("events", {"events tail": "list the newest events, or follow them"}),
     "lanes": ("lanes", {
         "lanes": "show the lanes, add to one, list one, or seal again what this root vouches for",

@@ -36,7 +36,7 @@ from hermes_lite import (
     run_operation,
 )
 
-__all__ = ["Called", "Caller", "SCOPES", "call", "error_name", "error_of", "input_schema",
+__all__ = ["Called", "Caller", "SCOPES", "call", "check_scope", "error_name", "error_of", "input_schema",
            "operations", "read_arguments", "scope_of"]
 
 SCOPES = ("read", "write", "review", "admin")      # admin may do everything, write may read
@@ -252,14 +252,18 @@ def call(memory: HermesLite, operation: Operation, given: object, caller: Caller
     one needs `yes`, or `dry_run`.
     """
     arguments = read_arguments(operation, given)
-    scope = scope_of(operation, arguments)
-    if not caller.may(scope):
-        raise Refused(f"{operation.name}: this needs the scope {scope}", "needs_scope")
+    check_scope(caller, scope_of(operation, arguments), operation.name)
     _label_writer(operation, arguments, caller)
     with _reviewing(memory, caller):
         result = run_operation(memory, operation, arguments, surface=caller.surface,
                                agent=caller.agent, client=caller.client, confirm=_confirm)
     return Called(_as_json(result), (*result_warnings(result), *memory.take_notices()))
+
+
+def check_scope(caller: Caller, scope: str, what: str) -> None:
+    """Raise Refused (needs_scope) where a caller may not do what takes this scope."""
+    if not caller.may(scope):
+        raise Refused(f"{what}: this needs the scope {scope}", "needs_scope")
 
 
 def _as_json(result: object) -> object:

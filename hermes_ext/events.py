@@ -82,7 +82,7 @@ class Events:
 
     def on_event(self, event: Event) -> None:
         """Append the lines of an act, and publish what waits."""
-        if event.what in READ_ACTS:
+        if event.what in READ_ACTS or not event.ids:
             return
         self.append([*self._lines_of(event)])
 
