@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import contextlib
+import signal
+import socket
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -44,7 +46,8 @@ def serve(memory: HermesLite, *, host: str = "127.0.0.1", port: int = 8765,
         raise MissingPackage(f"`serve` needs the package {problem.name}: pip install "
                              "'hermes-lite-memory[server]'") from None
     _switch_events_on(memory)
-    server = _server(uvicorn, app, host, port)
+    bound = _bind(host, port)
+    server = _server(uvicorn, app)
     address = f"[{host}]" if ":" in host else host
     print(f"serving {memory.root.name} on http://{address}:{port}/ until Ctrl-C")
     if sys.stdout.isatty():
@@ -53,29 +56,33 @@ def serve(memory: HermesLite, *, host: str = "127.0.0.1", port: int = 8765,
         tokens.revoke(issued.id)                   # nobody reads it; it would stand in a log
         print("`token create` makes a token for a program, or for the page: /#token=…")
     sys.stdout.flush()
+    # uvicorn hands the signal on when it has stopped; the memory is still to be closed then.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with _publishing(memory):
-        server.run()
+        server.run(sockets=[bound])
 
 
 _PAGE_DAYS = 1 / 24        # an hour
 
 
-def _server(uvicorn: Any, app: Any, host: str, port: int) -> Any:
-    """Return the server on a socket that is bound already, so that a taken port is one sentence."""
-    config = uvicorn.Config(app, host=host, port=port, access_log=False, log_level="warning",
-                            timeout_graceful_shutdown=10, server_header=False)
+def _bind(host: str, port: int) -> socket.socket:
+    """Return a socket that listens; StorageError where the address cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as problem:
+        raise StorageError(f"port {port} of {host} cannot be used ({problem.strerror}); give "
+                           "another --port or --host") from None
+
+
+def _server(uvicorn: Any, app: Any) -> Any:
+    config = uvicorn.Config(app, access_log=False, log_level="warning", server_header=False,
+                            timeout_graceful_shutdown=10)
 
     class Server(uvicorn.Server):                  # type: ignore[misc]
         def handle_exit(self, sig: int, frame: Any) -> None:
             app.state.is_stopping = True           # the streams of events end
             super().handle_exit(sig, frame)
-
-        async def startup(self, sockets: Any = None) -> None:
-            try:
-                await super().startup(sockets)
-            except SystemExit:
-                raise StorageError(f"port {port} of {host} cannot be used; another program may "
-                                   "have it: give another --port") from None
     return Server(config)
 
 

@@ -11,8 +11,9 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
-from hermes_ext.calls import Caller
+from hermes_ext.calls import Caller, error_name
 from hermes_ext.server.tokens import Tokens, Unauthorized
+from hermes_lite import HermesError
 
 __all__ = ["Guard", "Limits", "error_body"]
 
@@ -111,7 +112,7 @@ class Guard:
             if isinstance(caller, _Refusal):
                 return caller
         scope.setdefault("state", {}).update(request_id=request_id, caller=caller)
-        return await self._body(headers, receive)
+        return await self._body(receive)
 
     def _identify(self, headers: Mapping[str, str], scope: Scope,
                   request_id: str) -> Caller | _Refusal:
@@ -123,6 +124,8 @@ class Guard:
         except Unauthorized:
             return _Refusal(401, "unauthorized", "give a valid token in the header Authorization: "
                             "Bearer …; `token create` makes one", {"www-authenticate": "Bearer"})
+        except HermesError as problem:             # the list of tokens, or the key, is damaged
+            return _Refusal(503, error_name(problem), str(problem))
         if not self._limits.allows(who.id):
             seconds = self._limits.seconds_left(who.id)
             return _Refusal(429, "rate_limited", f"too many requests; go on in {seconds} s",
@@ -131,24 +134,26 @@ class Guard:
         return Caller("http", who.agent, who.scopes, {
             "ip": ip, "user_agent": headers.get("user-agent", "")[:200], "request": request_id})
 
-    async def _body(self, headers: Mapping[str, str], receive: Receive) -> _Refusal | Receive:
+    async def _body(self, receive: Receive) -> _Refusal | Receive:
         """Read the body as far as it may be long, and return what gives it again."""
         too_large = _Refusal(413, "too_large", "the body is longer than "
                              f"{self._limits.body_bytes:,} bytes; send it in smaller pieces",
                              {"connection": "close"})
-        length = headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > self._limits.body_bytes:
-            return too_large
         chunks: list[bytes] = []
+        size = 0
         while True:
             message = await receive()
             if message["type"] != "http.request":      # the client has gone
                 break
-            chunks.append(message.get("body", b""))
-            if sum(map(len, chunks)) > self._limits.body_bytes:
-                return too_large
-            if not message.get("more_body"):
+            size += len(message.get("body", b""))
+            if size <= self._limits.body_bytes:
+                chunks.append(message.get("body", b""))
+            # What is too long is read on for a while: a client that is still sending would not
+            # see the answer.
+            if not message.get("more_body") or size > 10 * self._limits.body_bytes:
                 break
+        if size > self._limits.body_bytes:
+            return too_large
         waiting = [{"type": "http.request", "body": b"".join(chunks), "more_body": False}]
 
         async def give() -> Message:

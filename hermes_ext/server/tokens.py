@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import secrets
 import string
 from collections.abc import Iterable, Iterator, Mapping
@@ -41,6 +42,7 @@ _ALGORITHM = "HS256"
 _LEAST_SECRET = 32
 _LONGEST = 4_096           # characters of a token
 _LOCK_SECONDS = 5.0
+_JWT = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 _ROW = {"agent": str, "scopes": [str], "created": str, "expires": str, "revoked?": (str, None)}
 
 
@@ -123,8 +125,8 @@ class Tokens:
     def identify(self, token: str) -> Identity:
         """Return whom a token speaks for; Unauthorized for any that does not count."""
         import jwt
-        if len(token) > _LONGEST:
-            raise Unauthorized
+        if len(token) > _LONGEST or not _JWT.fullmatch(token):
+            raise Unauthorized                     # a signature with padding is another string
         try:
             claims = jwt.decode(token, self._key(), algorithms=[_ALGORITHM], options={
                 "require": ["exp", "iat", "jti", "sub"], "verify_exp": False,
