@@ -51,7 +51,7 @@ class TestRun(unittest.TestCase):
         self.assertEqual(closing.count("== FAILED:"), 1)
         self.assertEqual(closing.count("== passed:"), 8)
         for words in ("test_hermes_lite.py", "test_stress.py", "bench/speed.py --smoke",
-                      "bench/recall_quality.py --smoke", "unittest discover", "test_embedders"):
+                      "bench/recall_quality.py --smoke", "hermes_ext.tests", "test_embedders"):
             self.assertIn(f"the last words of {words}".split()[-1], closing)
 
     def test_without_a_failure_the_exit_code_is_0(self) -> None:
