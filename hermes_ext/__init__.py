@@ -148,6 +148,7 @@ CONTENTS: dict[str, tuple[str, dict[str, str]]] = {
         "cron remove": "take the jobs of this memory out of the crontab",
         "cron show": "print the lines for cron, and units for systemd"}),
     "shell": ("shell", {"shell": "type commands one after the other"}),
+    "mcp": ("mcp", {"mcp": "serve the memory to a client of the Model Context Protocol"}),
     "settings": ("settings", {
         "config": "list, get or set a setting, or show where they stand"}),
     "archive": ("archive.store", {}),

@@ -103,6 +103,8 @@ def _run(memory: HermesLite, words: list[str]) -> int:
 def _check(operation: Operation, rest: list[str]) -> None:
     if operation.name == "shell":
         raise UsageError("this is the shell already")
+    if operation.name == "mcp":
+        raise UsageError("mcp takes standard input and output for itself; leave the shell first")
     if any(word == "--root" or word.startswith("--root=") for word in rest):
         raise UsageError("the shell has its root open; give --root before `shell`")
     if "-" in rest and operation.name != "export":

@@ -12,6 +12,6 @@ inside the functions that need them.
 from __future__ import annotations
 
 from hermes_ext.server.commands import OPERATIONS, serve
-from hermes_ext.server.tokens import Tokens
+from hermes_ext.server.tokens import Tokens, Unauthorized
 
-__all__ = ["OPERATIONS", "Tokens", "serve"]
+__all__ = ["OPERATIONS", "Tokens", "Unauthorized", "serve"]
