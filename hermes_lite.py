@@ -7258,6 +7258,8 @@ class Store(Protocol):
     search: RecordSearch
     vectors: DenseVectors
     progress: Callable[[str, int, int], None] | None       # called with (task, done, of how many)
+    # Called in the transaction with (id, memory or None before, memory or None after a change).
+    on_change: Callable[[str, Memory | None, Memory | None], None] | None
 
     def ids(self) -> Iterable[str]:
         """Return every id, oldest first as stored."""
@@ -9123,6 +9125,7 @@ class FileStore:
         self.config = config
         self.clock = clock
         self.progress: Callable[[str, int, int], None] | None = None
+        self.on_change: Callable[[str, Memory | None, Memory | None], None] | None = None
         self.files = RootFiles(root, cipher, is_read_only=is_read_only)
         self.records = Records(config["retrieval"])
         self.journal = Journal(self.files)
@@ -9243,9 +9246,13 @@ class FileStore:
             Memory.from_entry(from_json(to_json(entry)))
         except (ValueError, TypeError, RecursionError) as problem:
             raise UsageError(f"this memory cannot be stored: {problem}") from None
+        if self.on_change is not None:
+            self.on_change(memory.id, self.get(memory.id), memory)
         self._do(["put", entry])
 
     def remove(self, memory_id: str, *, why: str | None, also: Iterable[str] = ()) -> None:
+        if self.on_change is not None:
+            self.on_change(memory_id, self.get(memory_id), None)
         if not why:
             self._do(["del", memory_id])
             return
@@ -10362,6 +10369,10 @@ class Extensions(list[Any]):
             yield emitted
         finally:
             _ACTOR.reset(token)
+
+    def act(self) -> object | None:
+        """Return what stands for the present block of `acting`, None outside of one."""
+        return _ACTOR.get(_UNNAMED_ACTOR).emitted
 
     @property
     def entry_points(self) -> tuple[str, ...]:

@@ -141,8 +141,9 @@ CONTENTS: dict[str, tuple[str, dict[str, str]]] = {
         "concept link": "relate two concepts, or take a relation back",
         "concept list": "list the concepts, the most used first",
         "forgotten": "list what is asleep",
-        "revive": "wake up what is asleep",
-        "undo": "take back the last change that `brain log` lists"}),
+        "revive": "wake up what is asleep"}),
+    "undo": ("undo", {
+        "undo": "take back the last act that changed memories, deletions included"}),
     "cron": ("cron", {
         "cron install": "add a job to the crontab, and nothing else",
         "cron remove": "take the jobs of this memory out of the crontab",

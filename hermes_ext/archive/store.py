@@ -224,6 +224,7 @@ class ArchiveStore:
         self.config = config
         self.clock = clock
         self.progress: Callable[[str, int, int], None] | None = None
+        self.on_change: Callable[[str, Memory | None, Memory | None], None] | None = None
         # The file, and what a damaged or older one is mended from.
         self.files = core.RootFiles(root)
         self.backups = core.Backups(self.files, clock=clock,
@@ -288,6 +289,8 @@ class ArchiveStore:
                 or self.tombstones.has(memory_id))
 
     def put(self, memory: Memory) -> None:
+        if self.on_change is not None:
+            self.on_change(memory.id, self.get(memory.id), memory)
         self.records.put(memory)
 
     def remove(self, memory_id: str, *, why: str | None, also: Iterable[str] = ()) -> None:
@@ -295,6 +298,8 @@ class ArchiveStore:
 
         The pages with its text are emptied out of the log when the transaction ends.
         """
+        if self.on_change is not None:
+            self.on_change(memory_id, self.get(memory_id), None)
         text = self.records.delete(memory_id)
         if why:
             tombstone = {"id": memory_id, "why": redact(str(why))[0], "at": core.iso(self.clock())}

@@ -32,7 +32,8 @@ from hermes_ext.brain.strength import strength_at
 from hermes_lite import (HermesLite, Memory, NotFound, Operation, Param, Record, Refused, fits,
                          iso, plain, pluralize)
 
-__all__ = ["Change", "DECLINED", "OPERATIONS", "changes", "fingerprint", "log_change", "undo"]
+__all__ = ["Change", "DECLINED", "OPERATIONS", "changes", "fingerprint", "log_change", "newest_change",
+           "undo"]
 
 DECLINED = "declined an order"
 
@@ -58,6 +59,10 @@ class Change(Record):
     order: str | None = None
     fields: Mapping[str, Mapping[str, Sequence[Any]]] = field(default_factory=dict)
     undone: bool = False
+
+    def lines(self) -> Iterator[str]:
+        """Yield what `undo` says of it."""
+        yield f"took back {_line(replace(self, undone=False))}"
 
 
 def log_change(memory: HermesLite, what: str,
@@ -104,6 +109,12 @@ def undo(memory: HermesLite, change_id: str | None = None) -> Change:
         memory.notices += memory.systems.notify("after_forget", one, "undone")
     memory.systems.emit("undo", [*change.ids, *change.made])
     return replace(change, undone=True)
+
+
+def newest_change(memory: HermesLite) -> Change | None:
+    """Return the newest change that was not undone."""
+    rows = [row for row in _read(memory).get("changes", ()) if not row.get("undone")]
+    return Change(**rows[-1]) if rows else None
 
 
 def _mark_undone(memory: HermesLite, change_id: str) -> None:
@@ -238,10 +249,6 @@ def _log(memory: HermesLite, *, limit: int) -> list[Change]:
     return changes(memory, limit)
 
 
-def _undo(memory: HermesLite, *, change: str | None) -> Change:
-    return undo(memory, change)
-
-
 def _line(change: Change) -> str:
     about = [each for each in (*change.made, change.order) if each]
     many = len(change.ids)
@@ -255,15 +262,8 @@ def _show_log(rows: Iterable[Change]) -> Iterator[str]:
     yield from map(_line, rows)
 
 
-def _show_undone(change: Change) -> Iterator[str]:
-    yield f"took back {_line(replace(change, undone=False))}"
-
-
 OPERATIONS = (
     Operation("brain log", "list the changes that the brain made", _log, (
         Param("limit", int, "at most this many", 20, least=1),), _show_log),
-    Operation("undo", "take back the last change that `brain log` lists", _undo, (
-        Param("change", str, "the id of a change (default: the newest that was not undone)",
-              positional=True),), _show_undone, writes=True),
 )
 

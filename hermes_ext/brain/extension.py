@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import NamedTuple
@@ -100,6 +100,26 @@ class Brain:
             return memory
         woken = with_note(memory, replace(note_of(memory), asleep_since=None))
         return raised(woken, self.memory.clock(), self.settings, self.baseline())
+
+    # -- undo ---------------------------------------------------------------
+
+    own_acts = frozenset(("brain cycle", "brain fulfil", "brain decline", "brain keep",
+                          "concept add", "concept link", "revive"))
+
+    def undoable(self) -> tuple[datetime, str, Callable[[bool], object]] | None:
+        """Return when the newest change in the log was, what it was, and what takes it back."""
+        from hermes_ext.brain.changes import newest_change, undo
+        change = newest_change(self.memory)
+        if change is None:
+            return None
+        when = parse_time(change.at) or self.memory.clock()
+        return when, change.what, lambda dry_run: (
+            change if dry_run else undo(self.memory, change.id))
+
+    def undo_change(self, change_id: str) -> object:
+        """Take back the change of this id, as `brain log` lists it."""
+        from hermes_ext.brain.changes import undo
+        return undo(self.memory, change_id)
 
     # -- read ---------------------------------------------------------------
 

@@ -28,8 +28,8 @@ from pathlib import Path, PurePosixPath
 import hermes_lite as core
 from hermes_ext.cold_files import ColdFiles, open_place, sha256_of
 from hermes_ext.maintenance.store_files import (
-    DERIVED, SEALED, Done, change_files, file_store, is_archive, is_behind, keys_of, leftovers,
-    opens, remove_files, show)
+    DERIVED, SEALED, Done, change_files, drop_undo, file_store, is_archive, is_behind, keys_of,
+    leftovers, opens, remove_files, show)
 from hermes_lite import (ConfigError, FileStore, HermesError, HermesLite, Operation, Param,
                          Refused, StorageError, UsageError)
 
@@ -186,6 +186,7 @@ def _bring_over(store: FileStore, target: core.Cipher | None,
         return target.seal(data) if is_to_be_sealed else data
 
     remove_files(leftovers(store.root))
+    drop_undo(store.root)
     found = list(change_files(store, "bringing over", change))
     left = [name for name, is_read in found if not is_read]
     changed_cold, left_cold = _reseal(

@@ -11,6 +11,7 @@ The store's lock is held meanwhile: every other process waits, or gets Locked.
 """
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ import hermes_lite as core
 from hermes_ext.cold_files import INDEX as COLD_INDEX
 from hermes_ext.cold_files import ColdFiles
 from hermes_ext.maintenance.store_files import (
-    change_files, edit_cold, edit_entries, file_store, is_cold, is_records, leftovers,
+    change_files, drop_undo, edit_cold, edit_entries, file_store, is_cold, is_records, leftovers,
     remove_files, unsealed)
 from hermes_lite import (FileStore, HermesLite, Memory, NotFound, Refused, UsageError,
                          other_wordings)
@@ -29,7 +30,7 @@ __all__ = ["Selection", "forget"]
 
 # Files that may go on naming the id of a forgotten memory: they hold no text.
 _HOLDS_IDS = re.compile(r"(backups/)?tombstones\..+|\.state_.+|\.search/.+|MANIFEST\.json"
-                        r"|logs/(audit|rules).*\.log")
+                        r"|logs/(audit|rules|events).*\.log|logs/events\.redis")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,8 @@ def forget(memory: HermesLite, *, id: str | None = None, room: str | None = None
         for each in chosen:
             store.remove(each.id, why=why, also=other_wordings(each.content))
     forgotten = tuple(each.id for each in chosen)
-    memory.systems.emit("forget", list(forgotten), why=why)
+    with memory.systems.entering("purge") if purge else contextlib.nullcontext():
+        memory.systems.emit("forget", list(forgotten), why=why)
     warnings = []
     for each in chosen:
         warnings += memory.systems.notify("after_forget", each, why)
@@ -153,6 +155,7 @@ def _purge(store: FileStore, ids: set[str]) -> tuple[list[str], list[str]]:
         places = {name: f"{cold.files[name]['place']}/{name}" for name in cold.names_of(ids)}
         cold_left = cold.drop(ids)
         remove_files(leftovers(store.root))
+        drop_undo(store.root)
         found = list(change_files(store, "purging", unsealed(store, purger.edit)))
     still_held = cold.names_of(ids)
     purged = [place for name, place in places.items() if name not in still_held]

@@ -48,7 +48,7 @@ __all__ = ["OPERATIONS", "Restored", "restore"]
 _RESTORED = re.compile(
     rf"(store|rooms)/{PLAIN_NAME}\.md|vectors\.(json|f32)"
     r"|backups/(prune|rejected)_[\w-]+\.json|\.state_(?!sync\.|records\.|archive\.)\w+\.json"
-    r"|logs/(audit|rules)[\w.-]*\.(log|json)|\.audit_head")
+    r"|logs/(audit|rules|events)[\w.-]*\.(log|json)|\.audit_head")
 # Files of a backup that come back by other ways.
 _SPECIAL = ("index.json", "tombstones.json", "MANIFEST.json", "config.yaml", COLD_INDEX)
 

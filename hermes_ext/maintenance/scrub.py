@@ -20,7 +20,7 @@ from pathlib import PurePosixPath
 import hermes_lite as core
 from hermes_ext.cold_files import ColdFiles
 from hermes_ext.maintenance.store_files import (
-    Done, Scrubber, change_files, file_store, leftovers, remove_files, show, steps, unsealed)
+    Done, Scrubber, change_files, drop_undo, file_store, leftovers, remove_files, show, steps, unsealed)
 from hermes_lite import FileStore, HermesLite, Memory, Operation
 
 __all__ = ["OPERATIONS", "Scrubbed", "reindex", "scrub"]
@@ -57,6 +57,7 @@ def scrub(memory: HermesLite, *, dry_run: bool = False) -> Scrubbed:
     with contextlib.nullcontext() if dry_run else store.transaction():
         if not dry_run:
             remove_files(leftovers(store.root))
+            drop_undo(store.root)
             store.vectors.drop([memory_id for memory_id, _ in changed])
             store.checkpoint(rebuild=True)
         names = {"index.json", *(f"store/{memory_id}.md" for memory_id, _ in changed)}

@@ -25,7 +25,7 @@ from hermes_ext.cold_files import COLD_FILE, pack, unpack
 from hermes_ext.cold_files import INDEX as COLD_INDEX
 from hermes_lite import DamagedData, FileStore, HermesLite, Memory, Refused
 
-__all__ = ["DERIVED", "Done", "KEYS", "SEALED", "Scrubber", "change_files", "check_archive",
+__all__ = ["DERIVED", "Done", "KEYS", "SEALED", "Scrubber", "change_files", "check_archive", "drop_undo",
            "edit_cold", "edit_entries", "file_store", "files_of", "is_archive", "is_behind",
            "is_cold", "is_records", "keys_of", "leftovers", "loose_files", "maybe_json",
            "mirror_gaps", "opens", "remove_files", "show", "steps", "tombstones_of", "unsealed",
@@ -33,7 +33,7 @@ __all__ = ["DERIVED", "Done", "KEYS", "SEALED", "Scrubber", "change_files", "che
 
 # (name, bytes, is inside an archive) -> new bytes, or None to drop the file
 Change = Callable[[str, bytes, bool], "bytes | None"]
-KEYS = re.compile(r"\.master_key.*|\.key_check|\.personal_key|\.env|\.lock.*"
+KEYS = re.compile(r"\.master_key.*|\.key_check|\.personal_key|\.env|\.lock.*|\.server_.+|\.undo\.json"
                    r"|memory_archive\.db(-wal|-shm)?|\.(migrate|rescue)/.*")
 SEALED = re.compile(r"index\.json.*|vectors\.(json|f32).*|graph\.json.*|\.search/.+"
                     r"|\.state_.+|backups/(auto_|prune_|rejected_|snapshot_).+|tombstones\.json.*"
@@ -42,7 +42,7 @@ SEALED = re.compile(r"index\.json.*|vectors\.(json|f32).*|graph\.json.*|\.search
 DERIVED = re.compile(r"(\.search/.+|graph\.json|vectors\.(json|f32))(\.damaged-.+)?")
 _FOLDERS = ("store", "backups", "rooms", ".search")
 _LEFTOVER = re.compile(r"\..+\.(\d+)\.[0-9a-f]{8}\.tmp")
-_LOG = re.compile(r"logs/(audit|rules).*\.log")
+_LOG = re.compile(r"logs/(audit|rules|events).*\.log")
 # The manifest is made anew, the index of cold storage holds no text, and redaction would take the
 # patterns in config.yaml for secrets.
 _UNTOUCHED = ("MANIFEST.json", "config.yaml", "config.yaml.restored", COLD_INDEX)
@@ -84,6 +84,12 @@ def files_of(root: Path) -> Iterator[tuple[str, Path]]:
                 if path.is_file() and not (KEYS.fullmatch(inside) or _LEFTOVER.fullmatch(name)
                                            or path.is_symlink() and "/" in inside):
                     yield inside, path
+
+
+def drop_undo(root: Path) -> None:
+    """Delete what `undo` keeps of the last acts: texts that were replaced or forgotten."""
+    with contextlib.suppress(FileNotFoundError):
+        (root / ".undo.json").unlink()
 
 
 def leftovers(root: Path) -> list[Path]:

@@ -46,6 +46,7 @@ def serve(memory: HermesLite, *, host: str = "127.0.0.1", port: int = 8765,
         raise MissingPackage(f"`serve` needs the package {problem.name}: pip install "
                              "'hermes-lite-memory[server]'") from None
     _switch_events_on(memory)
+    _switch_undo_on(memory)
     bound = _bind(host, port)
     server = _server(uvicorn, app)
     address = f"[{host}]" if ":" in host else host
@@ -95,6 +96,13 @@ def _switch_events_on(memory: HermesLite) -> None:
     events = import_system("events")
     if not any(isinstance(each, events.Events) for each in memory.systems):
         memory.systems.append(events.system(memory))
+
+
+def _switch_undo_on(memory: HermesLite) -> None:
+    """Let what is done here be taken back, in this process alone where config.yaml has no undo."""
+    module = import_system("undo")
+    if not any(isinstance(each, module.Undo) for each in memory.systems):
+        memory.systems.append(module.Undo(memory, hours=24, on_disk=False))
 
 
 @contextlib.contextmanager
