@@ -12630,7 +12630,8 @@ def _remember(memory: HermesLite, *, text: str | None, batch: str | None,
         raise UsageError("the following arguments are required: text; it goes before --tags, and "
                          "after -- where it starts with -; or give --batch FILE")
     result = memory.remember(text, **more)
-    kept = memory.store.get(result.id)
+    with memory.lock:
+        kept = memory.store.get(result.id)
     if kept is None:                               # another process has forgotten it already
         return result
     return replace(result, kept_until=_kept_until(memory, kept), verified=kept.execution_verified)

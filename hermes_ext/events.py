@@ -108,7 +108,8 @@ class Events:
 
     def _labels_of(self, memory_id: str) -> Line:
         """Return room, tags and agent of a memory; nothing where it has gone already."""
-        memory = self.memory.store.get(memory_id)
+        with self.memory.lock:
+            memory = self.memory.store.get(memory_id)
         if memory is None:
             return {}
         labels: Line = {"room": memory.room}

@@ -118,7 +118,8 @@ def export(memory: HermesLite, file: str | os.PathLike | None = None, *,
         "markdown" if target and target.is_dir() else "json")
     chosen = {row.id for row in memory.matching(room=room, category=category, since=since,
                                                 tags=tags or (), agent=agent)}
-    rows = [memory.redactor.outgoing(row) for row in memory.store if row.id in chosen]
+    with memory.session.reading() as store:
+        rows = [memory.redactor.outgoing(row) for row in store if row.id in chosen]
     warnings = ("the store is encrypted, this export is plain text",) if (
         memory.store.files.cipher) else ()
     if target is None:

@@ -132,9 +132,8 @@ class Salience:
 
     def rate(self) -> float:
         """Return lambda: the mean of what the pins imply, the given one while there are none."""
-        self.memory.store.refresh()
-        rates = [rate for key, rate in (self._lessons() or {}).items()
-                 if self.memory.store.get(key)]
+        with self.memory.session.reading() as store:
+            rates = [rate for key, rate in (self._lessons() or {}).items() if store.get(key)]
         return math.fsum(rates) / len(rates) if rates else self.given
 
     def _lessons(self) -> dict[str, float] | None:
@@ -202,7 +201,7 @@ class Salience:
 
     def pin(self, memory_id: str, *, off: bool = False) -> dict[str, object]:
         """Keep a memory from every prune, and learn from its fading; *off* takes both back."""
-        with self.memory.store.transaction():
+        with self.memory.session.writing():
             one = self.memory.lookup(memory_id)
             score = self.score(one)
             note, meta = dict(self.note(one)), {k: v for k, v in one.meta.items() if k != "pinned"}
@@ -236,7 +235,7 @@ class Salience:
 
     def reinforce(self, memory_id: str) -> dict[str, object]:
         """Add 0.5 to the current score."""
-        with self.memory.store.transaction():
+        with self.memory.session.writing():
             one = self.memory.lookup(memory_id)
             one = self._set(one, self.score(one) + _STEP)
             self.memory.store.put(one)
@@ -248,7 +247,7 @@ class Salience:
         """Multiply the current score of each by *factor*, in one transaction."""
         tags = cut_tags(tags) if isinstance(tags, str) else [*tags]
         check_selectors(tags=tags, agent=agent)
-        with self.memory.store.transaction():
+        with self.memory.session.writing():
             rows = self.memory.matching(tags=tags, agent=agent)
             for one in () if dry_run else rows:
                 self.memory.store.put(self._set(one, self.score(one) * factor))

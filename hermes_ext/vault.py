@@ -230,10 +230,10 @@ class _Look:
         if not complete and folder.is_as_before():
             return Synced(len(folder.found))
         folder.load()
-        self.store.refresh()
-        changed = [name for name in self._unlike(complete) if not self._is_own_write(name)]
-        deleted = self._deleted(changed)
-        to_write = self._behind(changed) if complete else []
+        with self.memory.session.reading():
+            changed = [name for name in self._unlike(complete) if not self._is_own_write(name)]
+            deleted = self._deleted(changed)
+            to_write = self._behind(changed) if complete else []
 
         if deleted and not folder.path.is_dir():
             if yes:
@@ -246,7 +246,8 @@ class _Look:
         self._store_changes(changed, to_write, deleted, dry_run=dry_run)
         folder.spare(deleted)
         if dry_run:
-            self.store.refresh()
+            with self.memory.session.reading():    # again as it is on the disk
+                pass
         else:
             self._finish(deleted if yes else [])
         for name in deleted:

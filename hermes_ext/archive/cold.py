@@ -203,8 +203,8 @@ def _held(memory: HermesLite) -> Iterator[Cold]:
         cold = Cold(memory)
         memory.systems.append(cold)                # from now on recall tells of it
     with cold.files.locked():
-        memory.store.refresh()
-        forgotten = cold.files.forgotten_ids()
+        with memory.session.reading():
+            forgotten = cold.files.forgotten_ids()
         if forgotten:
             memory.notices += cold.files.drop(forgotten)
         yield cold
@@ -219,7 +219,7 @@ def freeze(memory: HermesLite, *, below: float = _BELOW, older_than: float = _DA
     With *idle* the age counts from the last recall, where that is later.
     """
     core.check_selectors(place=place)
-    with _held(memory) as cold, memory.store.transaction():
+    with _held(memory) as cold, memory.session.writing():
         place = _full_place(memory, place or cold.files.place)
         chosen = list(_chosen(memory, below, older_than, idle))
         done = Moved(tuple(each.id for each in chosen), place, "moved",
@@ -279,7 +279,7 @@ def thaw(memory: HermesLite, what: str | None = None, *, dry_run: bool = False) 
     core.check_selectors(what=what)
     with _held(memory) as cold:
         files = cold.files
-        with memory.store.transaction():
+        with memory.session.writing():
             found, left = files.find(_wanted(cold, what))
             found, blocked = _unblocked(memory, found)
             left = (*left, *blocked)
@@ -309,7 +309,7 @@ def forget(memory: HermesLite, what: str, *, why: str = "forgotten") -> Moved:
         found, left = files.find([what])
         if left:
             raise Refused(f"its file cannot be reached, so it stays: {left[0]}", "unreachable")
-        with memory.store.transaction():           # a tombstone is of a memory in the store
+        with memory.session.writing():           # a tombstone is of a memory in the store
             for each in found:
                 if memory.store.get(each.id) is None:
                     memory.store.put(memory.redactor.redact_record(each, filtered=False))

@@ -393,9 +393,10 @@ class Rules:
 
     def check(self, *, dry_run: bool = False) -> list[Firing]:
         """Hold every memory against the rules; failures are in the firings, not raised."""
-        self.memory.store.refresh()
+        with self.memory.session.reading() as store:
+            memories = [*store]
         return [firing if dry_run else self._do(rule, firing, rule.actions)
-                for memory in list(self.memory.store)
+                for memory in memories
                 for rule, firing in self.due(memory, dry_run=dry_run)]
 
     def retry(self) -> list[Firing]:

@@ -173,9 +173,9 @@ class Brain:
         note = note_of(memory)
         if note.level > 1 or is_asleep(memory):
             return True
-        store = self.memory.store
-        drawn = filter(None, map(store.get, note.abstracted_in))
-        return any(note_of(each).level > 1 for each in drawn)
+        with self.memory.lock:
+            drawn = filter(None, map(self.memory.store.get, note.abstracted_in))
+            return any(note_of(each).level > 1 for each in drawn)
 
 
 def find(memory: HermesLite) -> Brain:

@@ -288,22 +288,18 @@ class Lanes:
 
     def _found(self, tag: str, most: int | None,
                accept: Callable[[Authority], bool]) -> list[Memory]:
-        store = self.memory.store
-        store.refresh()
-        now, found = self.memory.clock(), []
-        newest = store.search.tagged((tag,), None if most is None else 4 * most)
-        rest = () if most is None or len(newest) < 4 * most else _after(store, tag, len(newest))
-        for memory_id in itertools.chain(newest, rest):
-            one = store.get(memory_id)
-            if one is None:
-                continue
-            authority = self.authority(one)
-            if accept(authority) and not authority.held and not self.is_over(one, now) and (
-                    not self.is_resting(authority)):
-                found.append(one)
-                if len(found) == most:
-                    break
-        return found
+        with self.memory.session.reading() as store:
+            newest = store.search.tagged((tag,), None if most is None else 4 * most)
+            rest = () if most is None or len(newest) < 4 * most else _after(
+                store, tag, len(newest))
+            rows = filter(None, map(store.get, itertools.chain(newest, rest)))
+            return [*itertools.islice((one for one in rows if self._holds(one, accept)), most)]
+
+    def _holds(self, one: Memory, accept: Callable[[Authority], bool]) -> bool:
+        """Tell whether a memory is accepted, does not wait or rest, and is not over."""
+        authority = self.authority(one)
+        return (accept(authority) and not authority.held and not self.is_resting(authority)
+                and not self.is_over(one, self.memory.clock()))
 
     # -- life ---------------------------------------------------------------
 

@@ -73,7 +73,7 @@ def backup(memory: HermesLite, file: str | os.PathLike | None = None) -> Copy:
     store = file_store(memory)
     if file and Path(file).suffix == ".db" and not is_archive(store):
         raise UsageError(f"{file}: only an archive can be copied to a .db file; leave .db out")
-    with store.transaction():
+    with memory.session.writing():
         path = Path(file) if file else free_name(store, "manual")
         if path.exists():
             raise UsageError(f"{path} exists; give another name or move it away")

@@ -86,7 +86,8 @@ def doctor(memory: HermesLite, *, around: Surroundings | None = None) -> Checkup
     if is_container(around) and "brain" in config["systems"]:
         checkup.append(_check_pointers(root, around))
     if is_archive(memory.store):
-        _check_archive(memory.store, checkup)
+        with memory.lock:
+            _check_archive(memory.store, checkup)
     else:
         _check_files(memory, config, checkup)
     return checkup

@@ -88,14 +88,15 @@ def forget(memory: HermesLite, *, id: str | None = None, room: str | None = None
     if (id is not None) == any(value is not None for value in filters.values()):
         raise UsageError("give an id, or a selection: --query, --room, --tags, --agent, "
                          "--source, --since or --until")
-    if id and store.get(id) is None and id in ColdFiles(store).memories:
-        raise NotFound(f"{id} is in cold storage; run `archive --forget {id}`")
+    with memory.lock:
+        if id and store.get(id) is None and id in ColdFiles(store).memories:
+            raise NotFound(f"{id} is in cold storage; run `archive --forget {id}`")
     why = memory.redactor.redact_field(reason) if reason else "forgotten"
     if id is None and not yes:
         chosen = _select(memory, **filters)
         return Selection(tuple(each.id for each in chosen),
                          tuple(each.content for each in chosen), dry_run=True)
-    with store.transaction():
+    with memory.session.writing():
         chosen = _select(memory, **filters) if id is None else _one(memory, id, purge=purge)
         for each in chosen:
             store.remove(each.id, why=why, also=other_wordings(each.content))
@@ -107,8 +108,9 @@ def forget(memory: HermesLite, *, id: str | None = None, room: str | None = None
         warnings += memory.systems.notify("after_forget", each, why)
 
     ids = {*forgotten, *([id] if id else [])}      # an id that was forgotten earlier, too
-    purged, left = _purge(store, ids) if purge else ([], [])
-    held = {name for each in ids for name in store.files.copies_of(each)} - {*left}
+    with memory.lock:
+        purged, left = _purge(store, ids) if purge else ([], [])
+        held = {name for each in ids for name in store.files.copies_of(each)} - {*left}
     return Selection(forgotten, (), tuple(purged), tuple(sorted(held)), tuple(left),
                      warnings=(*warnings, *memory.take_notices()))
 

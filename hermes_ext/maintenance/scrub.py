@@ -12,7 +12,6 @@ Both hold the store's lock meanwhile: every other process waits, or gets Locked.
 """
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -50,11 +49,11 @@ def scrub(memory: HermesLite, *, dry_run: bool = False) -> Scrubbed:
     store = file_store(memory)
     scrubber = Scrubber(memory)
     cold = ColdFiles(store)
-    with contextlib.nullcontext() if dry_run else store.transaction():
+    with memory.lock if dry_run else memory.session.writing():
         store.refresh()
         changed = _scrub_records(store, scrubber, dry_run=dry_run)
         _scrub_tombstones(store, scrubber, dry_run=dry_run)
-    with contextlib.nullcontext() if dry_run else store.transaction():
+    with memory.lock if dry_run else memory.session.writing():
         if not dry_run:
             remove_files(leftovers(store.root))
             drop_undo(store.root)
@@ -137,7 +136,7 @@ def _scrub_cold(cold: ColdFiles, scrubber: Scrubber, *, dry_run: bool
 def reindex(memory: HermesLite) -> Done:
     """Make the index, the vectors and the graph anew from the records."""
     store = file_store(memory)
-    with store.transaction():
+    with memory.session.writing():
         store.checkpoint(rebuild=True)
         count = len(store)
     warnings = memory.embed_pending()
