@@ -51,6 +51,7 @@ _NAMES: tuple[tuple[type[HermesError], str], ...] = (
     (RemoteError, "remote"), (MissingPackage, "missing_package"), (HermesError, "error"))
 
 _SELF_LABELLED = ("remember", "digest")            # their `agent` says who writes
+_BRINGING_BACK = ("remember", "edit")              # a person's text counts although it was forgotten
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +255,8 @@ def call(memory: HermesLite, operation: Operation, given: object, caller: Caller
     arguments = read_arguments(operation, given)
     check_scope(caller, scope_of(operation, arguments), operation.name)
     _label_writer(operation, arguments, caller)
+    if operation.name in _BRINGING_BACK and not _is_reviewer(caller):
+        arguments["deliberate"] = False            # a model does not bring back what was forgotten
     with _reviewing(memory, caller):
         result = run_operation(memory, operation, arguments, surface=caller.surface,
                                agent=caller.agent, client=caller.client, confirm=_confirm)
@@ -292,8 +295,13 @@ def _label_writer(operation: Operation, arguments: dict[str, Any], caller: Calle
 def _reviewing(memory: HermesLite, caller: Caller) -> Any:
     """Name the door of a person's review where the caller was given that right by a person."""
     import contextlib
-    is_reviewer = caller.surface == "http" and caller.may("review")
-    return memory.systems.entering("reviewer") if is_reviewer else contextlib.nullcontext()
+    if _is_reviewer(caller):
+        return memory.systems.entering("reviewer")
+    return contextlib.nullcontext()
+
+
+def _is_reviewer(caller: Caller) -> bool:
+    return caller.surface == "http" and caller.may("review")
 
 
 def _confirm(memory: HermesLite, operation: Operation, arguments: dict[str, Any]) -> None:

@@ -36,19 +36,32 @@ class Edited(Record):
     warnings: tuple[str, ...] = ()
 
 
-def edit(memory: HermesLite, memory_id: str, text: str) -> Edited:
-    """Give a memory another text; UsageError for a blank one, NotFound for an unknown id."""
+def edit(memory: HermesLite, memory_id: str, text: str, *, deliberate: bool = True) -> Edited:
+    """Give a memory another text; UsageError for a blank one, NotFound for an unknown id.
+
+    Unless *deliberate*, that is, unless a person does it, a text that was forgotten is Refused.
+    """
     if not isinstance(text, str) or not text.strip():
         raise UsageError("the text is empty; `forget` deletes a memory")
     old = memory.lookup(memory_id)
     if text.strip() == old.content:
         return Edited(old.id, False, _shown(memory, old.content), _shown(memory, old.content))
+    if not deliberate:
+        _check_forgotten(memory, text.strip())
     done = memory.admit(replace(old, content=text.strip(), execution_verified=False),
                         replacing=True)
     new = memory.lookup(done.id)
     memory.systems.emit("edit", [new.id])
     return Edited(new.id, True, _shown(memory, old.content), _shown(memory, new.content),
                   done.redacted, done.warnings)
+
+
+def _check_forgotten(memory: HermesLite, text: str) -> None:
+    with memory.session.reading() as store:
+        tombstone = store.forgotten(memory.redactor.redact_field(text))
+    if tombstone is not None and not tombstone["why"].startswith("pruned: "):
+        raise Refused("this text was removed and is not taken up again; edit it by hand to bring "
+                      "it back", "forgotten")
 
 
 def _shown(memory: HermesLite, text: str) -> str:
@@ -81,13 +94,13 @@ def text_from_editor(text: str) -> str:
 
 # -- commands -----------------------------------------------------------------
 
-def _edit(memory: HermesLite, *, id: str, text: str | None) -> Edited:
+def _edit(memory: HermesLite, *, id: str, text: str | None, deliberate: bool = True) -> Edited:
     if text is None:
         surface = memory.systems.entry_points[0].split(" ")[0]
         if surface not in ("cli", "shell"):
             raise UsageError("give the new text")
         text = text_from_editor(memory.lookup(id).content)
-    return edit(memory, id, text)
+    return edit(memory, id, text, deliberate=deliberate)
 
 
 def _show(done: Edited) -> Iterator[str]:

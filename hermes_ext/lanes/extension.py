@@ -203,12 +203,20 @@ class Lanes:
         if here is None:
             return memory
         if here.content != memory.content:         # it was verified as another text
+            self._check_rewriting(here)
             return replace(memory, execution_verified=False)
         kept, brought = self.authority(here), self.authority(memory)
         if not kept.sealed or brought.sealed and brought.rev > kept.rev:
             return memory
         return replace(memory, meta={**memory.meta, NAME: here.meta[NAME]},
                        tags=with_own_tags(memory.tags, kept))
+
+    def _check_rewriting(self, here: Memory) -> None:
+        """Refuse a model's new text for what a person has let hold, where models are reviewed."""
+        is_reviewed = self.policy.review == "models" and is_model(self.memory)
+        if is_reviewed and self.authority(here).held is None:
+            raise Refused(f"{here.id} holds, and a new text needs a person's review; add the new "
+                          "text as a memory of its own", "needs_review")
 
     # -- read ---------------------------------------------------------------
 

@@ -71,6 +71,10 @@ def _names(memory: HermesLite) -> tuple[str, ...]:
 
 
 def is_model(memory: HermesLite) -> bool:
-    """Tell whether a model writes: through a hook, MCP, HTTP, a digest or a session log."""
-    return not {"hook", "mcp", "http", "sediment", "digest", "consolidation"}.isdisjoint(
-        _names(memory))
+    """Tell whether a model writes: through a hook, MCP, HTTP, a digest or a session log.
+
+    A person with the right to review, who comes through HTTP, is none.
+    """
+    names = _names(memory)
+    return "reviewer" not in names and not {
+        "hook", "mcp", "http", "sediment", "digest", "consolidation"}.isdisjoint(names)

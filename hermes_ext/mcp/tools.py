@@ -233,9 +233,6 @@ _MEMORY = _object(
 
 # -- the eight ----------------------------------------------------------------
 
-# What was forgotten stays forgotten: a model does not bring it back, only a person does.
-_BY_A_MODEL: Mapping[str, object] = {"deliberate": False}
-
 _ID = Param("id", MemoryId, "the memory's id as another tool showed it", required=True)
 _FILTERS = (Param("room", str, "only memories of this room; memory_status names the rooms"),
             Param("tags", str, "only memories that have all these tags", (), repeated=True),
@@ -273,7 +270,7 @@ _EIGHT = (
         "then use memory_update or memory_forget.",
         _added, _answer(id=_TEXT, created=_FLAG, room=_TEXT, redacted=_TEXTS,
                         conflicts=_list_of(_object(id=_TEXT, text=_TEXT)), kept_until=_TEXT),
-        fixed=_BY_A_MODEL, is_idempotent=True),
+        is_idempotent=True),
     _Plan(
         "memory_update", "Change a memory", "edit",
         (_ID, Param("text", str, "the whole new text", required=True)),
@@ -340,8 +337,6 @@ def _tool_of(operation: Operation) -> Tool:
     """Return the tool of an operation, with all its parameters and its whole result."""
     scope = calls.scope_of(operation)
     refused = f" Refused here: it takes the right to {_RIGHTS[scope]}." if scope in _RIGHTS else ""
-    if operation.name == "remember":
-        operation = _narrowed(operation, operation.params, _BY_A_MODEL)
     return Tool(operation.name.replace(" ", "_").replace("-", "_"), operation.name,
                 f"{operation.help[:1].upper()}{operation.help[1:]}.{refused}", operation,
                 _as_it_is, _WHOLE_RESULT, is_destructive=operation.name not in _ADDITIVE)

@@ -90,6 +90,17 @@ class Calls(Case):
                          made["id"])
         self.assertIn("kept_until", self.run_as(READER, "list")[0])
 
+    def test_only_a_person_brings_back_what_was_forgotten(self):
+        text = "the harbour master is Olga"
+        self.run_as(WRITER, "forget", id=self.run_as(WRITER, "remember", text=text)["id"])
+        other = self.run_as(WRITER, "remember", text="the ferry leaves at nine")["id"]
+        for name, arguments in (("remember", {}), ("edit", {"id": other})):
+            with self.assertRaises(Refused) as caught:
+                self.run_as(WRITER, name, text=text, **arguments)
+            self.assertEqual(caught.exception.reason_code, "forgotten")
+        reviewer = calls.Caller("http", "page", frozenset({"write", "review"}))
+        self.assertTrue(self.run_as(reviewer, "edit", id=other, text=text)["changed"])
+
     def test_nothing_reads_standard_input_or_opens_an_editor(self):
         made = self.run_as(WRITER, "remember", text="-- the port is 5433")
         with self.assertRaisesRegex(UsageError, "give the new text"):

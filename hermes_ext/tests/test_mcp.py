@@ -198,6 +198,10 @@ class TestSurface(Case):
             with self.subTest(tool):
                 self.assertRegex(self.refused(surface, tool, **arguments), r"\Arefused: .*scope")
         self.assertFalse(surface.memory.lookup(made["id"]).execution_verified)
+        held = surface.memory.remember("the ferry leaves at nine").id
+        self.assertIn("review", self.refused(
+            surface, "memory_update", id=held, text="the ferry leaves at ten"))
+        self.given(surface, "memory_update", id=made["id"], text="the harbour master is Wei")
         self.assertEqual(self.given(surface, "memory_search", query="harbour")["memories"], [])
 
     def test_a_reader_writes_nothing(self):
@@ -211,9 +215,11 @@ class TestSurface(Case):
         surface = self.surface()
         made = self.given(surface, "memory_add", text="the harbour master is Olga")
         self.given(surface, "memory_forget", id=made["id"], reason="she has left")
-        for tool in ("memory_add", "remember"):
+        other = self.given(surface, "memory_add", text="the ferry leaves at nine")["id"]
+        for tool in ("memory_add", "remember", "memory_update", "edit"):
+            given = {"id": other} if tool in ("memory_update", "edit") else {}
             self.assertIn("not taken up again", self.refused(
-                surface, tool, text="the harbour master is Olga"))
+                surface, tool, text="the harbour master is Olga", **given))
 
     def test_one_of_the_eight_takes_no_more_than_it_shows(self):
         surface = self.surface()
