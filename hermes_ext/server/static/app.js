@@ -218,10 +218,11 @@ function may(scope) {
   return scopes.includes(scope) || scopes.includes("admin");
 }
 
-async function act(work, sentence, canUndo = true) {
+// Do something, say *sentence* (or what the work returns), and read the memories again.
+async function act(work, sentence) {
   try {
-    await work();
-    toast(sentence, canUndo);
+    const said = await work();
+    toast(sentence ?? said, sentence !== undefined);
     await load();
   } catch (problem) {
     fail(problem);
@@ -255,9 +256,9 @@ async function undo() {
   hideToast();
   await act(async () => {
     const done = await api.run("undo");
-    toast(t("undone", done.what), false);
     await search();
-  }, t("undo"), false);
+    return t("undone", done.what);
+  });
 }
 
 let toastEnd = 0;
