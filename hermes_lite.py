@@ -2019,6 +2019,8 @@ _SESSION_ID = _verbose(r"""
 def _value_behind_label(document: _Document, label: _Label) -> _Span | None:
     """Return the value of a label: labelled = label [tail] link value."""
     text = document.folded
+    if label.kind == "weak" and _SESSION_ID.match(document.lower, label.start):
+        return None                               # where a note comes from
     tail = "" if label.is_cjk else _TAIL.match(text, label.end)[0]
     end = label.end + len(tail)
     if _is_key(tail, label):
@@ -2028,8 +2030,6 @@ def _value_behind_label(document: _Document, label: _Label) -> _Span | None:
     is_other_word = tail[:1].isalpha() and words != "s" and not is_hump       # tokenizer
     if is_other_word or not _TAIL_WORDS.isdisjoint(_compiled(r"[_.\-]").split(words)):
         return None
-    if label.kind == "weak" and _SESSION_ID.match(document.lower, label.start):
-        return None                               # where a note comes from
     return _Reader(document, label, words, end).labelled()
 
 
@@ -2882,8 +2882,17 @@ def _find_strays(document: _Document, labels: list[_Label]) -> Iterator[_Span]:
 
 
 def _is_hash(value: str) -> bool:
-    """Tell whether a value has the form of a commit or a UUID."""
+    """Tell whether a value has the form of a commit or a UUID, or of session-UUID."""
+    named = _NAMED_UUID.fullmatch(value)
+    if named:
+        return _KEY_PREFIXES.isdisjoint(_compiled("[_-]").split(named["name"].lower()))
     return len(value) <= 64 and (len(value) in (40, 64) or "-" in value) and _is_hex(value)
+
+
+_NAMED_UUID = _verbose(r"""
+    (?P<name> [a-z]{1,12} (?: [_-][a-z]{1,12} ){0,2} ) [_-]
+    [0-9a-f]{8} - (?: [0-9a-f]{4} - ){3} [0-9a-f]{12}
+""")
 
 
 def _is_public_block(text: str, at: int) -> bool:
@@ -9598,7 +9607,8 @@ _FACTS_EN_DE = (
     # I want to build X
     _states("project",
             r"^(?:hi,? |hello,? |so )?i (?:want|need|would like) to ",
-            r"(?P<value>(?:build|design|refactor|migrate|develop|port|rewrite) \S.+)"),
+            r"(?P<value>(?:build|design|refactor|migrate|develop|port|rewrite)",
+            r" (?!(?:this|that|these|those|it|them)\b)\S.+)"),
     # our backend runs on X; the deadline is X
     _states("project",
             r"\b(?:the|our|this|my) (?:project|repo(?:sitory)?|codebase|backend|frontend"
@@ -12126,10 +12136,12 @@ class HermesLite:
             return found
         return self.keep_facts(found, verified=verified, source=source, agent=agent)
 
-    def keep_facts(self, found: Digest, **more: Any) -> Digest:
+    def keep_facts(self, found: Digest, *, each: Callable[[Fact], Mapping[str, Any]] | None = None,
+                   **more: Any) -> Digest:
         """Remember each fact of a digest and return it with what became of each.
 
-        *more* goes to `remember`: verified, source, agent, created_at. The facts take the whole
+        *more* goes to `remember`: verified, source, agent, created_at; `each(fact)` returns what
+        is different for one of them, such as the line where it was said. The facts take the whole
         write path, the first and the last with that as `position`; what was forgotten or refused
         is named in `refused`.
         """
@@ -12145,7 +12157,8 @@ class HermesLite:
                 try:
                     results.append(self.remember(
                         fact.content, category=fact.category, importance=fact.importance,
-                        position=position, deliberate=False, **more))
+                        position=position, deliberate=False,
+                        **{**more, **(each(fact) if each else {})}))
                 except Refused as reason:
                     refused.append((fact.content, reason.reason_code))
         return replace(found, applied=True, results=tuple(results), refused=tuple(refused))

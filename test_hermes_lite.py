@@ -1155,6 +1155,18 @@ class HarmlessTextStays(unittest.TestCase):
                      *(fill(t, random.Random(5))[0] for t in ("commit {sha}", "{uuid}"))):
             self.stays(text)
 
+    def test_the_id_of_a_session_is_no_secret_and_a_key_of_the_same_form_is_one(self) -> None:
+        rng = random.Random(5)
+        for name in ("session", "dsh:session", "Session", "agent", "x"):
+            uuid = fill(f"{name}-{{uuid}}", rng)[0]
+            with self.subTest(uuid):
+                for text in (uuid, f"{uuid}#8-25", f"resumed {uuid} yesterday"):
+                    self.assertEqual(redact(text), (text, ()))
+        for name in ("sk", "api-key", "token", "secret", "password"):
+            uuid = fill(f"{name}-{{uuid}}", rng)[0]
+            with self.subTest(uuid):
+                self.assertNotIn(uuid[-36:], redact(uuid)[0])
+
     def test_a_key_of_json_behind_a_value_that_is_a_label(self) -> None:
         self.stays('{"rule": "password", "id": "mem_20260805_120000_8397"}')
         secret = "tiger77"
