@@ -144,6 +144,11 @@ CONTENTS: dict[str, tuple[str, dict[str, str]]] = {
         "revive": "wake up what is asleep"}),
     "undo": ("undo", {
         "undo": "take back the last act that changed memories, deletions included"}),
+    "agent_logs": ("agents.logs", {}),
+    "private": ("agents.private", {
+        "private on": "keep what is said from now on out of the memory",
+        "private off": "end private mode; what was said meanwhile stays out",
+        "private status": "show what is private now"}),
     "cron": ("cron", {
         "cron install": "add a job to the crontab, and nothing else",
         "cron remove": "take the jobs of this memory out of the crontab",

@@ -9,7 +9,8 @@ Origins, which no argument can raise: what the model writes is `inference`; a se
 user has said in this turn, word for word, is `conversation`. So a model can keep evidence, and a
 preference only in the user's own words. A message above 500 characters, or with quoted lines or
 code in it, may hold what was pasted or forwarded: none of it counts as said. A model cannot forget
-what a person wrote at a terminal.
+what a person wrote at a terminal. While a session, its project or everything is private, a turn is
+given no block, and no tool reads or writes (`private`).
 """
 from __future__ import annotations
 
@@ -27,6 +28,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hermes_ext import framing
+from hermes_ext.agents.private import is_private
 from hermes_lite import (HermesError, HermesLite, Refused, UsageError, import_system, load_config,
                          normalise)
 
@@ -83,8 +85,12 @@ class HostMemory:
             import_system("lanes").find(memory).of_lane("identity", most=1)
             memory.store.search.words("memory", 1)
 
-    def turn(self, message: str, *, session: str | None, is_first: bool | None = None) -> str:
+    def turn(self, message: str, *, session: str | None, is_first: bool | None = None,
+             project: str | None = None) -> str:
         """Return the block for a turn, "" where there is none or it takes too long."""
+        if is_private(self.root, session=session, project=project):
+            return ""
+
         def act() -> str:
             memory = self._open()
             with memory.systems.acting(f"hook {self.host}"):
@@ -96,7 +102,7 @@ class HostMemory:
         return text
 
     def call(self, tool: str, arguments: object, *, message: str = "", session: str | None = None,
-             may_write: bool = False) -> str:
+             may_write: bool = False, project: str | None = None) -> str:
         """Run one tool for the model; return JSON, with `error` where it failed.
 
         *message* is what the user has said in this turn. Without *may_write*, as for a subagent
@@ -105,6 +111,8 @@ class HostMemory:
         def act() -> dict[str, object]:
             given = arguments if isinstance(arguments, Mapping) else {}
             return self._call(tool, given, message)
+        if is_private(self.root, session=session, project=project):
+            return json.dumps({"error": "private mode is on: nothing is read or kept"})
         result: dict[str, object] = {"error": "the memory cannot be reached now"}
         if tool in WRITING_TOOLS and not may_write:
             return json.dumps({"error": "subagents and scheduled jobs do not write to memory"})

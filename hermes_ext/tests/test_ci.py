@@ -19,7 +19,7 @@ case "$*" in
     *"$BROKEN"*) echo "the last words of $*"; exit 3 ;;
     *) echo "the last words of $*" ;;
 esac
-case "$*" in *"-m hermes_ext.tests"*) echo "$SUITE" ;; esac
+case "$*" in *discover*) echo "$SUITE" ;; esac
 """
 
 
@@ -36,7 +36,7 @@ class TestRun(unittest.TestCase):
         stubs = folder / "stubs"
         stubs.mkdir()
         versions = [f"python3.{minor}" for minor in range(10, 15)]
-        for name in ("python3", *versions, "zstd", "redis-server", "chromium"):
+        for name in ("python3", *versions, "zstd"):
             (stubs / name).write_text(STUB)
             (stubs / name).chmod(0o755)
         environ = {**os.environ, "PATH": f"{stubs}{os.pathsep}{os.environ['PATH']}",

@@ -211,6 +211,10 @@ class Scenario:
         log = self.home / "session.jsonl"
         log.write_text("".join(json.dumps(row) + "\n" for row in rows))
         self.run("--session", str(log), "--apply", main=auto_sediment.main)
+        message = {"role": "user", "content": "We decided to use Kafka for the log"}
+        log.write_text(json.dumps({"type": "user", "message": message, "sessionId": "s-2"}))
+        self.run("--session", str(log), "--from", "auto", "--apply", main=auto_sediment.main)
+        self.run("private", "on", "--session", "s-3")
 
     def wait_for_the_lock(self) -> None:
         """Let a second writer queue behind a first one."""
@@ -297,7 +301,7 @@ class Scenario:
 # -- what the document says ------------------------------------------------------
 
 STAND_INS = {"ID": r"mem_\d{8}_\d{6}_[0-9a-f]+", "DAY": r"\d{8}", "STAMP": r"\d{8}_\d{6}(?:-\d+)?",
-             "N": r"\d+", "HEX": "[0-9a-f]+", "DEVICE": "[0-9a-f]{12}", "PID": r"\d+",
+             "N": r"\d+", "HEX": "[0-9a-f]+", "DEVICE": "[0-9a-f]{12}", "HOST": "[a-z_]+", "PID": r"\d+",
              "ROOM": r"\w+", "NAME": "[^/]+"}
 
 

@@ -218,11 +218,10 @@ function may(scope) {
   return scopes.includes(scope) || scopes.includes("admin");
 }
 
-// Do something, say *sentence* (or what the work returns), and read the memories again.
-async function act(work, sentence) {
+async function act(work, sentence, canUndo = true) {
   try {
-    const said = await work();
-    toast(sentence ?? said, sentence !== undefined);
+    await work();
+    toast(sentence, canUndo);
     await load();
   } catch (problem) {
     fail(problem);
@@ -256,9 +255,9 @@ async function undo() {
   hideToast();
   await act(async () => {
     const done = await api.run("undo");
+    toast(t("undone", done.what), false);
     await search();
-    return t("undone", done.what);
-  });
+  }, t("undo"), false);
 }
 
 let toastEnd = 0;
