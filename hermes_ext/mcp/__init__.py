@@ -5,7 +5,7 @@
     hermes_lite.py mcp --tools all           a tool for each operation, too
     hermes_lite.py mcp --scope read          nothing is written
 
-It needs the package mcp (`pip install "mcp>=1.30,<3"`). docs/mcp.md has the settings for Claude
+It needs the package mcp (`pip install "mcp>=1.26,<3"`). docs/mcp.md has the settings for Claude
 Code, Codex, OpenClaw, Hermes and others.
 
 tools      default: memory_search, memory_get, memory_add, memory_update, memory_forget,

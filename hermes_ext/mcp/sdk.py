@@ -1,4 +1,4 @@
-"""The server of the package mcp around a Surface, for its versions 1.30 and 2."""
+"""The server of the package mcp around a Surface, for its versions 1 and 2."""
 from __future__ import annotations
 
 import logging
@@ -48,7 +48,7 @@ def _need_package() -> None:
     try:
         import mcp.server                                                       # noqa: F401
     except ImportError:
-        raise MissingPackage('this needs the package mcp; run: pip install "mcp>=1.30,<3"'
+        raise MissingPackage('this needs the package mcp; run: pip install "mcp>=1.26,<3"'
                              ) from None
 
 
@@ -131,12 +131,12 @@ def _server_of_version_2(surface: Surface) -> Any:
 # -- version 1 ----------------------------------------------------------------
 
 def _server_of_version_1(surface: Surface) -> Any:
-    from mcp import types
+    import mcp.shared.exceptions
     from mcp.server.lowlevel import Server
-    from mcp.shared.exceptions import McpError
+    types: Any = mcp.types                         # its classes differ from those of version 2
+    exceptions: Any = mcp.shared.exceptions
     server: Any = Server(NAME, version=__version__, instructions=INSTRUCTIONS)
-
-    answers = _Answers(surface, lambda code, message: McpError(
+    answers = _Answers(surface, lambda code, message: exceptions.McpError(
         types.ErrorData(code=code, message=message)))
 
     def handler(name: str) -> Callable[[Any], Awaitable[Any]]:

@@ -65,10 +65,10 @@ def claim() -> None:
 def serve(surface: Surface) -> None:
     """Answer requests from standard input until it ends, or until SIGTERM or SIGINT."""
     from hermes_ext.mcp.sdk import make_server
-    server = make_server(surface)
     if not _claimed:
         raise UsageError("mcp speaks through a pipe; start it as a program of its own, or give "
                          "--http PORT")
+    server = make_server(surface)
     if os.isatty(_claimed[0].reading):
         print("hermes-lite: waiting for a client's JSON-RPC on standard input; Ctrl-D ends",
               file=sys.stderr)
@@ -79,12 +79,12 @@ def serve(surface: Surface) -> None:
 async def _serve(server: Any, pipe: Pipe) -> None:
     import anyio
     from mcp.server.stdio import stdio_server
-    output = _Output(pipe.writing)
-    requests = _Requests(pipe.reading, output)
+    output: Any = _Output(pipe.writing)
+    requests: Any = _Requests(pipe.reading, output)
     async with anyio.create_task_group() as group:
         group.start_soon(_cancel_on_signal, group.cancel_scope)
         output.on_closed = group.cancel_scope.cancel
-        async with stdio_server(stdin=requests, stdout=output) as (reading, writing):  # type: ignore[arg-type]
+        async with stdio_server(stdin=requests, stdout=output) as (reading, writing):
             await server.run(reading, writing, server.create_initialization_options())
         group.cancel_scope.cancel()
 
@@ -140,21 +140,28 @@ class _Requests:
             await self._output.refuse(None, _INVALID_REQUEST,
                                       "a line holds one JSON-RPC object; batches are not taken")
             return None
-        identity = found.get("id")
-        is_identity = isinstance(identity, (str, int)) and not isinstance(identity, bool)
+        identity = _identity_of(found)
         is_message = found.get("jsonrpc") == "2.0" and (
             isinstance(found.get("method"), str) or "result" in found or "error" in found)
-        if not is_message or ("id" in found and not is_identity):
-            await self._output.refuse(identity if is_identity else None, _INVALID_REQUEST,
+        if not is_message or ("id" in found and identity is None):
+            await self._output.refuse(identity, _INVALID_REQUEST,
                                       "this is no JSON-RPC 2.0 message")
             return None
-        if "id" in found and "method" in found:
+        if identity is not None and "method" in found:
             self._output.expect(identity)
         if found.get("method") == "notifications/cancelled" and isinstance(
                 found.get("params"), dict):
             self._output.forget(found["params"].get("requestId"))
         # A lone surrogate is no text; the package would drop the whole message.
         return json.dumps(found, ensure_ascii=False).encode("utf-8", "replace").decode()
+
+
+def _identity_of(message: dict[str, Any]) -> str | int | None:
+    """Return the id of a message; None where it has none that is a text or a whole number."""
+    identity = message.get("id")
+    if isinstance(identity, bool) or not isinstance(identity, (str, int)):
+        return None
+    return identity
 
 
 def _read_lines(descriptor: int, put: Callable[[bytes | None], None]) -> None:

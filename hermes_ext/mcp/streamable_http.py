@@ -1,8 +1,8 @@
 """Streamable HTTP on the loopback interface: who may connect, and until when.
 
-Each request needs `Authorization: Bearer TOKEN`, a token that `token create` has made: its agent is
-the name under which the client writes, and its scopes say what the client may do. Of them read and
-write count here, and no more than --scope allows; nobody reviews or administers through MCP.
+Each request needs `Authorization: Bearer TOKEN`, a token that `token create` has made: its agent
+is the name under which the client writes, and its scopes say what the client may do. Of them read
+and write count here, and no more than --scope allows; nobody reviews or administers through MCP.
 
 Host and Origin must name this machine, so that no page in a browser reaches the memory under a
 name of its own. A body has at most 4 MiB.
@@ -27,6 +27,7 @@ __all__ = ["PATH", "serve"]
 PATH = "/mcp"
 _HOST = "127.0.0.1"
 _NAMES = (_HOST, "localhost", "[::1]")
+_BODY = 4 * 1024 * 1024                            # bytes; mcp 1.26 has no limit of its own
 _GRACE_SECONDS = 3                                 # for streams that are open at the end
 
 Scope = Mapping[str, Any]
@@ -93,7 +94,30 @@ class _Guarded:
         address = scope.get("client") or ("unknown",)
         known = Caller("mcp", caller.agent, caller.scopes,
                        {"ip": address[0], "request": secrets.token_hex(8)})
-        await self._handle({**scope, "hermes.caller": known}, receive, send)
+        body = await _body(receive) if scope["method"] == "POST" else b""
+        if body is None:
+            await _refuse(send, 413, "too_large", f"a request has at most {_BODY:,} bytes")
+            return
+        waiting = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive_again() -> Any:
+            return waiting.pop() if waiting else await receive()
+
+        await self._handle({**scope, "hermes.caller": known}, receive_again, send)
+
+
+async def _body(receive: Any) -> bytes | None:
+    """Return the body of a request; None where it is too long."""
+    pieces: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        pieces.append(message.get("body", b""))
+        size += len(pieces[-1])
+        if size > _BODY:
+            return None
+        if not message.get("more_body"):
+            return b"".join(pieces)
 
 
 def _bearer(scope: Scope) -> str:

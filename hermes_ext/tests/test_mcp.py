@@ -131,6 +131,7 @@ class TestSurface(Case):
             listed = tools[re.sub("[ -]", "_", name)].as_listed()
             self.assertEqual(listed["inputSchema"], calls.input_schema(operation))
 
+    @unittest.skipUnless(HAS_MCP, "needs jsonschema, which the package mcp brings")
     def test_every_tool_says_what_it_does_in_schema_and_hints(self):
         import jsonschema
         for tool in self.surface().list_tools()["tools"]:
