@@ -474,6 +474,10 @@ class TestHttp(McpCase):
         server.terminate()
         self.assertEqual(server.wait(TIMEOUT), 0)
         self.assertEqual(server.stdout.read(), b"")
+        rows = map(json.loads, (self.root / "logs" / "audit.log").read_text().splitlines())
+        wrote = next(row for row in rows if row["what"] == "remember")
+        self.assertEqual((wrote["surface"], wrote["agent"], wrote["ip"]),
+                         ("mcp remember", "writer", "127.0.0.1"))
 
     async def session(self, url: str) -> None:
         made = await self.use(url, self.token("writer", "write"), "memory_add",

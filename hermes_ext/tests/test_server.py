@@ -13,11 +13,13 @@ import sys
 import threading
 import time
 import unittest
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import hermes_lite
 from hermes_ext import calls
+from hermes_ext.mcp.surface import Surface
 from hermes_ext.tests.base import Case
 
 HOME = Path(__file__).resolve().parents[2]
@@ -348,7 +350,7 @@ class Tokens(Served):
 
 
 class Surfaces(Served):
-    """One table: the library, the command line and HTTP give the same result and refusal."""
+    """One table: the library, the command line, HTTP and MCP give the same result and refusal."""
 
     def test_every_operation_answers_alike(self):
         memory = self.open()
@@ -357,6 +359,8 @@ class Surfaces(Served):
         memory.close()
         self.serve()
         admin = self.token("admin")
+        self.now = datetime.now(timezone.utc)      # as it is in the server
+        self.mcp = Surface(self.open(), tools="all")
         ops = calls.operations()
         for name, operation in ops.items():
             given: dict[str, Any] = {}
@@ -382,6 +386,24 @@ class Surfaces(Served):
                     error = over_http.json()["error"]
                     self.assertEqual((error["exit_code"], over_http.status_code < 500),
                                      (code, True), (error, err))
+                self.check_mcp(operation, given, over_http)
+
+    def check_mcp(self, operation, given, over_http) -> None:
+        """Compare what MCP answers with HTTP; there nobody reviews or administers."""
+        name = operation.name.replace(" ", "_").replace("-", "_")
+        caller = calls.Caller("mcp", "a client", self.mcp.scopes)
+        answer = self.mcp.call_tool(name, given, caller)
+        if calls.scope_of(operation, given) in ("review", "admin"):
+            self.assertEqual(answer["_meta"]["error"]["reason"], "needs_scope")
+        elif over_http.status_code != 200:
+            error = over_http.json()["error"]
+            told = answer["_meta"]["error"]
+            self.assertEqual((told["name"], told["message"]), (error["name"], error["message"]))
+        elif not operation.writes:
+            self.assertEqual(self.plain(answer["structuredContent"]["result"]),
+                             self.plain(over_http.json()["result"]))
+        else:
+            self.assertFalse(answer["isError"], answer)
 
     def words(self, operation, given) -> list[str]:
         """Return the words of a command for these arguments."""
