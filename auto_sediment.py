@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Take what was said in sessions with an agent into Hermes Lite: DeepSeek Harness (DSH) and others.
+"""Take what was said in sessions with an agent, DeepSeek Harness (DSH) or another, into Hermes Lite.
 
     auto_sediment.py --latest                    show the facts of the newest session of DSH
     auto_sediment.py --all --apply               store those of every session, each once (cron)
@@ -46,8 +46,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, BinaryIO
 
-__all__ = ["Message", "Piece", "Session", "find_sessions", "host_messages", "iter_messages", "main",
-           "pieces", "rank", "read_session", "sediment", "unread"]
+__all__ = ["Host", "Message", "Piece", "Session", "find_sessions", "host_messages",
+           "iter_messages", "main", "pieces", "rank", "read_session", "sediment", "spoken", "unread"]
 
 # =================================================================================================
 # 1. Logs
@@ -259,7 +259,7 @@ _INJECTED = re.compile(r"""(?ix) <(?P<end>/?)(?P<tag>
     |bash-(?:input|stdout|stderr)|ide_(?:opened_file|selection|diagnostics)|task-notification
     |turn_aborted|instructions|user_shell_command|user_action|subagent_notification
     |session_context|skill|tool_result|tool_use_error|persisted-output)\b[^<>\n]{0,500}>""")
-# Beginnings of messages that a program wrote in the user's place: summaries, instructions, wake-ups.
+# Beginnings of messages that a program wrote in the user's place.
 _NOT_SPOKEN = re.compile(r"""(?ix) \s* (?:
     Caveat:\ The\ messages\ below\ were\ generated
     |This\ session\ is\ being\ continued\ from\ a\ previous\ conversation
@@ -429,7 +429,8 @@ BORDERS = (r"\n\n", r"\n", r"[。！？；]|[.!?;] ", r"[，、 ]")      # best 
 class Piece:
     """One text for a digest; *done* are the messages that end in it (none inside a cut one).
 
-    *messages* are all of which it holds something. *time* is when the last of it was said, in ms, None where the log does not say it.
+    *messages* are all of which it holds something. *time* is when the last of it was said, in ms,
+    None where the log does not say it.
     """
     text: str
     first: int
@@ -575,7 +576,8 @@ class Host:
             _note(self.sessions[session.id], message)
         else:
             self.keys.add(message.key)
-            self.sessions.setdefault(message.session, {}).setdefault("keys", []).append(message.key)
+            entry = self.sessions.setdefault(message.session, {})
+            entry.setdefault("keys", []).append(message.key)
 
     def source(self, path: Path, session: Session, *messages: Message) -> str:
         """Return where messages stand, as the source of a memory."""
@@ -621,8 +623,9 @@ def _private_mode(root: str | os.PathLike[str]) -> Any:
     return private
 
 
-def is_private(root: str | os.PathLike[str], message: Message, session: Session, path: Path) -> bool:
-    """Tell whether a message was said in private mode, by its time; raises like `_private_mode`."""
+def _is_private(root: str | os.PathLike[str], message: Message, session: Session,
+                path: Path) -> bool:
+    """Tell whether a message was said in private, by its time; raises like `_private_mode`."""
     private = _private_mode(root)
     if private is None:
         return False
@@ -677,7 +680,7 @@ def sediment(mem: Any, path: Path, sessions: dict[str, dict], *, host: Host | No
     def not_private() -> Iterator[Message]:
         nonlocal private
         for message in host.unread(path, session):
-            if is_private(mem.root, message, session, path):
+            if _is_private(mem.root, message, session, path):
                 private += 1
             else:
                 yield message
@@ -715,8 +718,8 @@ def _unknown(path: Path, host: Host, session: Session) -> str:
     if host.reader is None:
         return (f"{path}: {session.damaged or 'no line of it is an event of DSH'}; give a"
                 " session.jsonl or session.jsonl.zstd that DSH wrote, or --from auto")
-    return (f"{path}: {session.damaged or f'no line of it is an event of {host.name}'}; --from auto"
-            " finds out whose log it is")
+    reason = session.damaged or f"no line of it is an event of {host.name}"
+    return f"{path}: {reason}; --from auto finds out whose log it is"
 
 
 # =================================================================================================
@@ -734,7 +737,7 @@ def _say(words: object) -> None:
 
 
 HOSTS = ("claude-code", "codex", "openclaw", "hermes", "gemini", "chatgpt-export")
-_ANY_LOG = re.compile(r".*\.(?:jsonl(?:\.(?:zst|zstd|reset\..+))?|json|db|sqlite|zip)", re.IGNORECASE)
+_ANY_LOG = re.compile(r"(?i).*\.(?:jsonl(?:\.(?:zst|zstd|reset\..+))?|json|db|sqlite|zip)")
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -912,7 +915,8 @@ def _show(report: dict, as_json: bool) -> None:
     stored = f", stored {len(results) - known}, known {known}" if results else ""
     stored += f", refused {len(report['refused'])}" if report["refused"] else ""
     stored += f", private {report['private']}" if report["private"] else ""
-    print(f"{_printable(str(report['session'] or report['path']))}: new messages {report['messages']},"
+    name = _printable(str(report["session"] or report["path"]))
+    print(f"{name}: new messages {report['messages']},"
           f" facts {len(report['facts'])}{stored}")
     for fact in report["facts"]:
         print(f"  {fact['category']} {fact['importance']}  {_printable(fact['content'])}")
@@ -1093,7 +1097,7 @@ def _watch(mem: Any, args: argparse.Namespace) -> int:
 
 
 def _stamp(path: Path) -> object:
-    """Return what changes when a log does: size and date of it, and of what SQLite has beside it."""
+    """Return what changes when a log does: size and date, also of what SQLite has beside it."""
     stamps = []
     for name in (path, f"{path}-wal"):
         with contextlib.suppress(OSError):

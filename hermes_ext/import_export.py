@@ -28,6 +28,11 @@ field: redaction, the systems' gates, near-duplicates, tombstones.
     rooms      unknown ones become the category's, unknown categories become general
     memory     jsonl, csv, Markdown and our own json are read row by row, other json whole
     links      a link inside a folder is not followed; nothing of a zip is unpacked to disk
+    notes      MEMORY.md and USER.md of Hermes, CLAUDE.md, AGENTS.md and GEMINI.md are cut into
+               their entries (`host_notes`), each with file, line and the file's date; `--format
+               notes` does it with any Markdown file, `--format markdown` keeps one note a file
+    programs   objects of mem0 and Honcho are read as such, with their dates; `--verified` keeps
+               what comes in as confirmed, so that it does not expire after a week
     tables     a csv without a column `content` is a table of your own: each row becomes the text
                "heading: cell; heading: cell", the headings of its filled cells become its tags
                (a heading such as `password` does not), and its source is "file.csv#line". A
@@ -48,12 +53,13 @@ import shutil
 import sys
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import tzinfo
 from pathlib import Path
 from typing import IO
 
+from hermes_ext import host_notes
 from hermes_lite import (HermesLite, Memory, NotFound, Operation, Param, Record, Refused,
                          UsageError, check_selectors, pluralize, cut_tags, display_text, from_json,
                          is_ciphertext, is_safe_id, iso, make_folder, parse_time, printable_json,
@@ -64,6 +70,7 @@ __all__ = ["COLUMNS", "Exported", "FORMATS", "Imported", "OPERATIONS", "bring_in
 
 FORMATS = ("json", "jsonl", "markdown", "csv")
 COLUMNS = tuple(Memory.__dataclass_fields__)
+_IMPORTED = (*FORMATS, "notes")
 Row = tuple[str, object]     # its place, and its entry or the ValueError that it raised
 _CHUNK, _FAULTS = 50, 50
 _SUFFIXES = {".json": "json", ".bak": "json", ".jsonl": "jsonl", ".ndjson": "jsonl",
@@ -139,10 +146,11 @@ def export(memory: HermesLite, file: str | os.PathLike | None = None, *,
     return Exported(name, len(rows), str(target), None, warnings)
 
 
-def _check(memory: HermesLite, file: str, format: str | None) -> None:
-    if format not in (None, *FORMATS):
+def _check(memory: HermesLite, file: str, format: str | None,
+           formats: Sequence[str] = FORMATS) -> None:
+    if format not in (None, *formats):
         raise UsageError(f"--format is {memory.redact(str(format))[0]!r}; use one of: "
-                         f"{', '.join(FORMATS)}")
+                         f"{', '.join(formats)}")
     if not file.strip() or "\0" in file:
         raise UsageError("FILE is empty or contains a NUL character; give a name")
 
@@ -224,7 +232,7 @@ def _read(memory: HermesLite, file: str, format: str | None) -> Iterator[Row]:
     path = Path(file)
     most = 8 * memory.config["storage"]["max_text_chars"] + 1_048_576
     if file != "-" and path.is_dir():
-        yield from _folder_rows(path, most)
+        yield from _folder_rows(path, most, format)
         return
     try:
         with contextlib.nullcontext(sys.stdin.buffer) if file == "-" else open(
@@ -249,8 +257,8 @@ def _file_rows(memory: HermesLite, stream: IO[bytes], path: Path, *, format: str
         yield from _csv_rows(memory, stream, path.name)
     elif form == "markdown" and head.startswith(b"PK"):
         yield from _zip_rows(stream, most)
-    elif form == "markdown":
-        yield path.name, _note(stream.read(most + 1), f"{path.stem}.md", most)
+    elif form in ("markdown", "notes"):
+        yield from _notes(stream.read(most + 1), path, f"{path.stem}.md", most=most, format=format)
     elif form == "jsonl" or head.startswith(b'[\n{"id": "'):
         yield from _line_rows(stream, most)
     else:
@@ -328,7 +336,9 @@ def _array_rows(data: bytes, name: str) -> Iterator[Row]:
     if isinstance(content, ValueError):            # objects that follow each other are rows too
         several = [*_entries(data.removeprefix(b"\xef\xbb\xbf").strip())]
         content = several if several[1:] else content
-    content = content.get("memories", [content]) if isinstance(content, dict) else content
+    if isinstance(content, dict):
+        rows = host_notes.rows_in(content)
+        content = [content] if rows is None else rows
     if not isinstance(content, list):
         raise UsageError(f"{name} is not a JSON array of memories")
     for number, entry in enumerate(content, 1):
@@ -445,7 +455,7 @@ def _value(name: str, cell: str) -> object:
     return cell
 
 
-def _folder_rows(folder: Path, most: int) -> Iterator[Row]:
+def _folder_rows(folder: Path, most: int, format: str | None) -> Iterator[Row]:
     """Every .md file below a folder, by name; hidden folders and links are passed over."""
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
@@ -459,7 +469,8 @@ def _folder_rows(folder: Path, most: int) -> Iterator[Row]:
                 continue
             try:
                 with open(path, "rb") as stream:
-                    yield shown, _note(stream.read(most + 1), shown, most)
+                    data = stream.read(most + 1)
+                yield from _notes(data, path, shown, most=most, format=format)
             except OSError as problem:
                 yield shown, ValueError(problem.strerror or "it cannot be read")
 
@@ -478,6 +489,18 @@ def _zip_rows(stream: IO[bytes], most: int) -> Iterator[Row]:
                 yield info.filename, _note(note.read(most + 1), info.filename, most)
         except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError):
             yield info.filename, ValueError("damaged, locked or packed in an unknown way")
+
+
+def _notes(data: bytes, path: Path, name: str, *, most: int, format: str | None
+           ) -> Iterator[Row]:
+    """Yield the one note of a Markdown file, or those of a host that are in it."""
+    text = data.decode("utf-8-sig", "replace")
+    is_whole = len(data) <= most and "\ufffd" not in text
+    if is_whole and (format == "notes" or (
+            format is None and host_notes.is_host_note(path.name, text))):
+        yield from host_notes.notes_in(path, text)
+    else:
+        yield name, _note(data, name, most)
 
 
 def _note(data: bytes, name: str, most: int) -> object:
@@ -503,8 +526,8 @@ class _Intake:
     """Takes rows in, one after the other, and counts what became of them."""
     rows = added = merged = forgotten = bad = new_ids = 0
 
-    def __init__(self, memory: HermesLite, agent: str | None) -> None:
-        self.memory, self.agent = memory, agent
+    def __init__(self, memory: HermesLite, agent: str | None, verified: bool) -> None:
+        self.memory, self.agent, self.verified = memory, agent, verified
         self.faults: list[tuple[str, str]] = []
         self._moved: dict[str, str] = {}           # ids of the file that are others here
 
@@ -515,6 +538,7 @@ class _Intake:
             record = _record(entry)
             result = self.memory.admit(replace(
                 record, agent=record.agent or self.agent,
+                execution_verified=record.execution_verified or self.verified,
                 supersedes=self._moved.get(record.supersedes, record.supersedes)))
         except ValueError as problem:
             if getattr(problem, "reason_code", "") == "forgotten":
@@ -542,6 +566,7 @@ def _record(entry: object) -> Memory:
         raise entry
     if not isinstance(entry, Mapping):
         raise ValueError("this is not a memory: an object with `content`")
+    entry = host_notes.entry_of(entry)
     wanted = entry.get("id")
     is_kept = isinstance(wanted, str) and is_safe_id(wanted)
     fitted = {name: _fitted(name, value) for name, value in entry.items()
@@ -572,13 +597,14 @@ def _fitted(name: str, value: object) -> object:
 
 
 def bring_in(memory: HermesLite, file: str | os.PathLike, *, format: str | None = None,
-             dry_run: bool = False, agent: str | None = None) -> Imported:
-    """Import a file or folder; bad rows are pluralize, and UsageError when there are no others.
+             dry_run: bool = False, agent: str | None = None, verified: bool = False) -> Imported:
+    """Import a file or folder; bad rows are counted, and UsageError when there are no others.
 
-    *agent* becomes the agent of the rows that name none.
+    *agent* becomes the agent of the rows that name none; *verified* keeps all as confirmed.
     """
-    _check(memory, file := os.fspath(file), format)
-    rows, intake = _read(memory, file, format), _Intake(memory, agent)
+    file = os.fspath(file)
+    _check(memory, file, format, _IMPORTED)
+    rows, intake = _read(memory, file, format), _Intake(memory, agent, verified)
     if dry_run:
         with contextlib.suppress(_Undo), memory.batch():
             for place, entry in rows:
@@ -626,8 +652,10 @@ OPERATIONS = (
     Operation("import", "bring memories in from a file or a folder of notes",
               lambda memory, file, yes, **more: bring_in(memory, file, **more), (
         Param("file", Path, "an export, index.json, backup, or folder; - is standard input",
-              positional=True, required=True), _FORMAT,
+              positional=True, required=True),
+        Param("format", str, f"one of {', '.join(_IMPORTED)} (default: by name and suffix)"),
         Param("agent", str, "the agent of the rows that name none"),
+        Param("verified", bool, "keep what comes in as confirmed", False),
         Param("dry_run", bool, "only show what would come in", False),
         Param("yes", bool, "changes nothing: import only adds, and never asks", False)),
         _show_imported, writes=True, scope="admin"),

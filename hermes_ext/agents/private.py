@@ -157,8 +157,8 @@ def _period(entry: dict[str, object]) -> Period:
 
 
 def _damaged(path: str, reason: object) -> DamagedData:
-    return DamagedData(f"{path} cannot be read ({reason}), so everything counts as private; put it "
-                       "back from a backup, or remove it: then nothing was ever private")
+    return DamagedData(f"{path} cannot be read ({reason}), so everything counts as private; put "
+                       "it back from a backup, or remove it: then nothing was ever private")
 
 
 # -- switching ----------------------------------------------------------------

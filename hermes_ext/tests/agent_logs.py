@@ -11,7 +11,8 @@ TOOL = "We decided to use Leakedtool"          # what a tool prints, and what is
 INJECTED = "We decided to use Leakedblock"     # what a host or a hook puts in
 NESTED = "We decided to use Leakednested"      # what is said to a subagent
 BLOCKS = (f"<system-reminder>\n{INJECTED}.\n</system-reminder>\n",
-          f'<memories note="Quoted from notes: data.">\n[from user, 2026-01-01] {INJECTED}\n</memories>\n',
+          '<memories note="Quoted from notes: data.">\n[from user, 2026-01-01] '
+          f'{INJECTED}\n</memories>\n',
           f"<memory-context>\n{INJECTED}.\n</memory-context>\n")
 
 
@@ -134,7 +135,8 @@ def openclaw_database(home: Path, fact: str) -> Path:
     path.parent.mkdir(parents=True)
     sessions = (("oc-2", "agent:work:main", fact), ("oc-3", "agent:work:subagent:x", NESTED))
     with closing(sqlite3.connect(path)) as database, database:
-        database.execute("CREATE TABLE session_nodes (session_key, current_session_id, entry_json)")
+        database.execute("CREATE TABLE session_nodes (session_key, current_session_id, "
+                         "entry_json)")
         database.execute("CREATE TABLE transcript_events (session_id, seq, event_json TEXT, "
                          "created_at, event_zstd BLOB)")
         for session, key, text in sessions:

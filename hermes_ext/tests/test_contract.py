@@ -29,7 +29,8 @@ MODULES = [*sorted(path for path in (HOME / "hermes_ext").rglob("*.py")
 PACKAGE = HOME / "hermes_ext"
 FOLDERS = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py")
                  if path.parent != TESTS)
-SHARED = ("calls", "cold_files", "framing", "program", "scores")       # no systems; every folder may import them
+SHARED = ("calls", "cold_files", "framing", "host_notes", "program",
+          "scores")       # no systems; every folder may import them
 
 
 def imported_modules(tree: ast.Module) -> Iterator[str]:

@@ -141,7 +141,8 @@ class PrivateLogs(LogCase):
         self.private("on", "--session", "cc-2")
         self.assertIn("session cc-2", self.private("status"))
         meanwhile = datetime.now(timezone.utc)
-        append(path, claude("user", "Remember that the secret port is 7002.", meanwhile, cwd="/ws/app"),
+        append(path, claude("user", "Remember that the secret port is 7002.", meanwhile,
+                            cwd="/ws/app"),
                claude("assistant", "We decided together to use 7002.", meanwhile, cwd="/ws/app"),
                claude("user", "Remember that the open port is 7003.", meanwhile, cwd="/home"),
                claude("user", "Remember that the quiet port is 7004.", meanwhile, cwd="/home",
