@@ -36,8 +36,8 @@ from hermes_lite import (
     run_operation,
 )
 
-__all__ = ["Called", "Caller", "SCOPES", "call", "check_scope", "error_name", "error_of", "input_schema",
-           "operations", "read_arguments", "scope_of"]
+__all__ = ["Called", "Caller", "SCOPES", "as_json", "call", "check_scope", "error_name", "error_of",
+           "input_schema", "operations", "read_arguments", "scope_of"]
 
 SCOPES = ("read", "write", "review", "admin")      # admin may do everything, write may read
 
@@ -260,7 +260,7 @@ def call(memory: HermesLite, operation: Operation, given: object, caller: Caller
     with _reviewing(memory, caller):
         result = run_operation(memory, operation, arguments, surface=caller.surface,
                                agent=caller.agent, client=caller.client, confirm=_confirm)
-    return Called(_as_json(result), (*result_warnings(result), *memory.take_notices()))
+    return Called(as_json(result), (*result_warnings(result), *memory.take_notices()))
 
 
 def check_scope(caller: Caller, scope: str, what: str) -> None:
@@ -269,7 +269,7 @@ def check_scope(caller: Caller, scope: str, what: str) -> None:
         raise Refused(f"{what}: this needs the scope {scope}", "needs_scope")
 
 
-def _as_json(result: object) -> object:
+def as_json(result: object) -> object:
     """Return a result in JSON's own types; rows of `list` say until when each is kept."""
     if isinstance(result, Hits):
         return plain({"hits": list(result), "degraded": result.degraded,
