@@ -18,7 +18,8 @@ holds no tags and no agent either. Files of 5 MB are set aside, the last two are
 
 With `redis`, each line is published on the channel. The log is the outbox: what Redis did not take
 is published later, in order, by the next act or by `serve`. A line may come twice after a kill,
-never not at all; `n` tells. The file `logs/events.log` alone switches the system on: `serve` makes
+never not at all; `n` tells. What a program that was killed in between did not write down is found by
+`serve` and by `events tail`. The file `logs/events.log` alone switches the system on: `serve` makes
 it, so that its readers hear of what other programs do.
 """
 from __future__ import annotations
@@ -29,6 +30,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,7 @@ from hermes_lite import (
     from_json,
     iso,
     make_folder,
+    parse_time,
     write_atomic,
 )
 
@@ -60,6 +63,8 @@ Line = dict[str, Any]
 _FILE_BYTES = 5_000_000
 _TAIL_BYTES = 1 << 16
 _LOCK_SECONDS = 5.0
+_LEEWAY = timedelta(seconds=5)
+_CAUGHT_UP = 500           # memories that are looked at
 _LINE = {"n": int, "at": str, "type": str, "ids": [str]}
 
 
@@ -185,6 +190,30 @@ class Events:
                           if (line := _line(row)) and line["n"] > number]
         return found
 
+    def catch_up(self) -> None:
+        """Append what a program that was killed between an act and its line left out.
+
+        Looked for among the newest memories and removals since the last line; what is younger than
+        some seconds may still be written by the program that did it.
+        """
+        lines = self.after(0)
+        last = parse_time(lines[-1]["at"]) if lines else None
+        if last is None:
+            return
+        since, until = last - _LEEWAY, self.memory.clock() - _LEEWAY
+        known = {(line["type"] == "forget", memory_id) for line in lines for memory_id in line["ids"]}
+        with self.memory.session.reading() as store:
+            newest = [store.get(memory_id) for memory_id in [*store.ids()][-_CAUGHT_UP:]]
+            made = [(one.id, one.meta.get("stored_at") or one.created_at) for one in newest if one]
+            removed = [(memory_id, row["at"]) for memory_id, row in store.removals().items()]
+        missing = [{"type": kind, "ids": [memory_id], "surface": "unknown"}
+                   for kind, rows in (("write", made), ("forget", removed))
+                   for memory_id, at in rows
+                   if (kind == "forget", memory_id) not in known
+                   and since <= (parse_time(str(at)) or until) < until]
+        self.append([{**line, **(self._labels_of(line["ids"][0]) if line["type"] == "write" else {})}
+                     for line in missing])
+
     def publish(self) -> None:
         """Publish in Redis what waits; what cannot be published goes on waiting."""
         if self.publisher is not None:
@@ -278,6 +307,7 @@ def find(memory: HermesLite) -> Events:
 
 def _tail(memory: HermesLite, *, after: int | None, limit: int, follow: bool) -> list[Line]:
     events = find(memory)
+    events.catch_up()
     if follow and memory.systems.entry_points[0].split(" ")[0] != "cli":
         raise UsageError("follow is for a terminal; read GET /api/v1/events instead")
     rows = events.after(after or 0)

@@ -11,6 +11,7 @@ from typing import Any
 
 from hermes_ext.server.tokens import Issued, Tokens
 from hermes_lite import (
+    HermesError,
     HermesLite,
     MissingPackage,
     Operation,
@@ -107,26 +108,31 @@ def _switch_undo_on(memory: HermesLite) -> None:
 
 @contextlib.contextmanager
 def _publishing(memory: HermesLite) -> Iterator[None]:
-    """Publish in the background what Redis did not take at once."""
+    """In the background, append what killed programs left out, and publish what Redis missed."""
     events = import_system("events").find(memory)
     stopping = threading.Event()
 
     def work() -> None:
+        turns = 0
         while not stopping.wait(_PUBLISH_SECONDS):
-            events.publish()
+            turns += 1
+            try:
+                if turns % _CATCH_UP_TURNS == 1:
+                    events.catch_up()
+                events.publish()
+            except HermesError as problem:         # a full disk, a lock: the next turn tries again
+                memory.notices.append(str(problem))
 
     worker = threading.Thread(target=work, daemon=True)
-    if events.publisher is not None:
-        worker.start()
+    worker.start()
     try:
         yield
     finally:
         stopping.set()
-        if worker.is_alive():
-            worker.join()
+        worker.join()
 
 
-_PUBLISH_SECONDS = 1.0
+_PUBLISH_SECONDS, _CATCH_UP_TURNS = 1.0, 10
 
 
 # -- commands -----------------------------------------------------------------

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 import unittest
+from datetime import timedelta
 from pathlib import Path
 
 from hermes_ext.tests.base import Case
@@ -106,6 +107,25 @@ class Log(Case):
         self.open().remember("the pilot is Kim")
         code, out, _ = self.cli("events", "tail", "--json")
         self.assertEqual((code, [row["n"] for row in json.loads(out)]), (0, [1, 2, 3]))
+
+    def test_what_a_killed_program_did_not_write_down_is_found(self):
+        memory = self.open()
+        told = memory.remember("the ferry leaves at nine").id
+        memory.systems.clear()                     # killed before the line
+        made = memory.remember("the pilot is Kim", tags=["port"]).id
+        memory.forget(told)
+        memory.close()
+        self.assertEqual(len(self.lines()), 1)
+        later = self.open()
+        from hermes_ext import events
+        events.find(later).catch_up()
+        self.assertEqual(len(self.lines()), 1, "the program may still be at work")
+        self.now += timedelta(seconds=20)
+        for _ in range(2):
+            events.find(later).catch_up()
+            self.assertEqual([(line["type"], line["ids"]) for line in self.lines()[1:]],
+                             [("write", [made]), ("forget", [told])])
+        self.assertEqual(self.lines()[1]["tags"], ["port"])
 
     def test_a_long_log_is_set_aside_and_counted_on(self):
         from unittest import mock
