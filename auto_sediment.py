@@ -44,6 +44,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
+from time import monotonic
 from typing import Any, BinaryIO
 
 __all__ = ["Host", "Message", "Piece", "Session", "find_sessions", "host_messages",
@@ -499,7 +500,7 @@ PAUSE = 6 * 3_600_000     # ms
 # State "sediment": {"version": 1, "sessions": {id: {"last": highest seq taken, "parent": id or
 # null, "marks": of the first KEPT messages, in order, "lost": lines that were said to be lost}}}.
 # No word of a session is in it. State "sediment_HOST" of another host: {"version": 1, "sessions":
-# {id: {"keys": of all messages taken, "lost": as above}}}.
+# {id: {"keys": of all messages taken, with blanks, "lost": as above}}}.
 KEPT = 1000
 
 
@@ -559,10 +560,16 @@ class Host:
         """The name of the host, as `--from` has it."""
         return self.reader.name if self.reader else "dsh"
 
+    @property
+    def label(self) -> str | None:
+        """The agent of what is kept; None for DSH, whose memories are everybody's."""
+        return self.reader.name if self.reader else None
+
     def unread(self, path: Path, session: Session) -> Iterator[Message]:
-        """Yield the messages of a log that no earlier run took."""
+        """Yield the messages of a log that no earlier run took; to a subagent nobody spoke."""
         if self.reader is None:
-            yield from unread(iter_messages(path, session), session, self.sessions)
+            new = unread(iter_messages(path, session), session, self.sessions)
+            yield from (message for message in new if not session.nested)
             return
         met = set()
         for message in host_messages(path, session, self.reader):
@@ -669,8 +676,8 @@ def sediment(mem: Any, path: Path, sessions: dict[str, dict], *, host: Host | No
     """Digest what is new in a log and report it; without *save* nothing is stored.
 
     *max_facts* are asked for at once; where a piece holds more, it is asked again, so none is left
-    out. *save* is called when a piece is stored, so a kill repeats one piece at most; once
-    *stopped* says so, no other piece is begun. Without a *host* it is a log of DSH. Raises
+    out. *save* is called when a piece with facts is stored, so a kill repeats one of these at most,
+    and once a second for those without; once *stopped* says so, no other piece is begun. Without a *host* it is a log of DSH. Raises
     OSError, the core's errors, and DamagedData for a log with bytes of which nothing can be read.
     """
     from hermes_lite import DamagedData, redact
@@ -685,21 +692,27 @@ def sediment(mem: Any, path: Path, sessions: dict[str, dict], *, host: Host | No
             else:
                 yield message
 
+    saved = monotonic()
+    is_saved = True
     for piece in pieces(not_private(), max_chars, clean=lambda text: redact(text)[0]):
         found = _found(mem, piece.text, max_facts)
         if save:
             each = {"each": host.origin_of(path, session, piece)} if host.reader else {}
-            found = mem.keep_facts(found, verified=verified, agent=agent,
+            found = mem.keep_facts(found, verified=verified, agent=agent or host.label,
                                    created_at=_time_of(piece, session),
                                    source=host.source(path, session, *piece.messages), **each)
         digests.append(found)
         for message in piece.done:
             host.note(message, session)
         count += len(piece.done)
-        if save:
+        is_saved = False
+        if save and (found.facts or monotonic() - saved > 1):
             save()
+            saved, is_saved = monotonic(), True
         if stopped():
             break
+    if save and not is_saved:
+        save()
     is_empty = not session.events and (session.torn or not os.stat(path).st_size)
     if not session.known and not is_empty:
         raise DamagedData(_unknown(path, host, session))
@@ -762,7 +775,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     option("--root", metavar="DIR", help="the data root of Hermes Lite")
     option("--verified", action="store_true",
            help="keep the facts as confirmed, so that they do not expire after a week")
-    option("--agent", metavar="NAME", help="the agent that keeps them")
+    option("--agent", metavar="NAME", help="the agent that keeps them; by default the host's name, of DSH none")
     option("--max-chars", metavar="N", type=int, default=8000, help="of one digest (8000)")
     option("--max-facts", metavar="N", type=int, default=10,
            help="asked for at once (10); where a text holds more, it is asked again")
@@ -962,7 +975,11 @@ class _Hosts:
 
     def save(self, name: str) -> None:
         """Write what is taken of a host's logs."""
-        self._mem.save_state(_state(name), {"version": 1, "sessions": self._held[name].sessions})
+        sessions = self._held[name].sessions
+        if name != "dsh":                          # as one text, which is fast to write
+            sessions = {session: {**entry, "keys": " ".join(entry["keys"])}
+                        for session, entry in sessions.items()}
+        self._mem.save_state(_state(name), {"version": 1, "sessions": sessions})
 
     def save_changed(self) -> None:
         """Write what was known from a parent or a copy, and what was said to be lost."""
@@ -983,9 +1000,9 @@ def _state(host: str) -> str:
 def _known_keys(state: dict) -> dict[str, dict]:
     """The sound entries of the state of a host other than DSH."""
     held = state.get("sessions")
-    return {name: entry for name, entry in (held if isinstance(held, dict) else {}).items()
-            if isinstance(entry, dict) and isinstance(entry.get("keys"), list)
-            and all(isinstance(key, str) for key in entry["keys"])}
+    return {name: {**entry, "keys": entry["keys"].split()}
+            for name, entry in (held if isinstance(held, dict) else {}).items()
+            if isinstance(entry, dict) and isinstance(entry.get("keys"), str)}
 
 
 def _each(mem: Any, args: argparse.Namespace, chosen: Iterable[Chosen], reports: list[dict], *,

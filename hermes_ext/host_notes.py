@@ -1,6 +1,6 @@
 """What other programs keep for an agent, as rows for an import: notes of hosts, and exports.
 
-    MEMORY.md, USER.md      of Hermes: entries between `§`; without one they are Markdown
+    MEMORY.md, USER.md      of Hermes: entries between lines of `§`; without one they are Markdown
     CLAUDE.md, AGENTS.md, GEMINI.md, CLAUDE.local.md: each item of a list, and each paragraph, with
                             the heading or the sentence above it; code stays with its text
     mem0                    what `get_all` or an export returns: objects with `memory`
@@ -27,6 +27,7 @@ _HOSTS = {"memory.md": ("hermes",), "user.md": ("hermes", "user"), "claude.md": 
           "agents.override.md": ("agents-md",), "gemini.md": ("gemini",)}
 _OURS = re.compile(r"<!-- hermes-lite: begin -->.*?(?:<!-- hermes-lite: end -->|\Z)"
                    r"|<memories\b[^>\n]*>.*?(?:</memories>|\Z)|<!--.*?(?:-->|\Z)", re.DOTALL)
+_SIGN = re.compile(r"(?m)^[ \t]*§[ \t]*$")
 _HEADING = re.compile(r"(#{1,6})\s+(.*?)\s*#*$")
 _ITEM = re.compile(r"( *)(?:[-*+]|\d{1,3}[.)])\s+(?:\[[ xX]\]\s+)?(.*)")
 _RULE = re.compile(r"\s*(?:-{3,}|\*{3,}|_{3,})\s*$")
@@ -48,7 +49,7 @@ def notes_in(path: Path, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
     tags = _HOSTS.get(path.name.lower(), ("notes",))
     made = _date_of(path)
     text = _OURS.sub(lambda found: "\n" * found[0].count("\n"), text)
-    found = _between_signs(text) if "§" in text else _of_markdown(text)
+    found = _between_signs(text) if _SIGN.search(text) else _of_markdown(text)
     for line, content in found:
         yield f"{path.name} line {line}", {
             "content": content, "tags": list(tags),
@@ -70,9 +71,9 @@ def _past(value: object) -> str | None:
 
 
 def _between_signs(text: str) -> Iterator[tuple[int, str]]:
-    """Yield (line, entry) of entries between lines of `§`, or behind a `§` each."""
+    """Yield (line, entry) of entries between lines of `§`; inside a line it is a letter."""
     line = 1
-    for part in text.split("§"):
+    for part in _SIGN.split(text):
         content = part.strip()
         if content and not _HEADING.fullmatch(content):
             yield line + part[:len(part) - len(part.lstrip())].count("\n"), content

@@ -44,7 +44,8 @@ def serve(memory: HermesLite, *, http: int | None = None, tools: str = "default"
     _check_choice("tools", tools, SETS)
     _check_choice("scope", scope, SCOPES)
     from hermes_ext.mcp.surface import Surface
-    surface = Surface(memory, tools=tools, scope=scope)
+    surface = Surface(memory, tools=tools, scope=scope,
+                      project=os.getcwd() if http is None else None)
     if http is None:
         stdio.serve(surface)
         return

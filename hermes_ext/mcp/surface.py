@@ -16,7 +16,8 @@ from urllib.parse import quote, unquote
 from hermes_ext import calls
 from hermes_ext.calls import Caller
 from hermes_ext.mcp.tools import MEMORY_URI, Tool, make_tools
-from hermes_lite import HermesError, HermesLite, NotFound, UsageError, printable_json, redact
+from hermes_lite import (ConfigError, HermesError, HermesLite, NotFound, Refused, UsageError,
+                         import_system, printable_json, redact)
 
 __all__ = ["INSTRUCTIONS", "Surface", "caller_of", "failure"]
 
@@ -35,9 +36,10 @@ _NAME_CHARS = 40
 class Surface:
     """The tools, resources and the prompt over one open memory; any thread may call it."""
 
-    def __init__(self, memory: HermesLite, *, tools: str = "default", scope: str = "write"
-                 ) -> None:
+    def __init__(self, memory: HermesLite, *, tools: str = "default", scope: str = "write",
+                 project: str | None = None) -> None:
         self.memory = memory
+        self.project = project                     # the folder of a client on the pipe
         self.scopes = frozenset({scope})
         self.tools = make_tools(memory, tools)
         self._operations = calls.operations()
@@ -52,12 +54,26 @@ class Surface:
         """Call a tool; what fails is a result with isError. UsageError for an unknown tool."""
         tool = self._tool(name)
         try:
+            self._check_private()
             called = calls.call(self.memory, tool.operation, arguments, caller)
             answer = tool.answer(called.result, called.notices)
         except (Exception, SystemExit) as problem:     # one bad call must not end the session
             return _failed(problem)
         return {"content": [_text(printable_json(answer, indent=None))],
                 "structuredContent": answer, "isError": False}
+
+    def _check_private(self) -> None:
+        """Raise Refused while everything, or the client's project, is private."""
+        root = self.memory.root
+        if not (root / "private.json").exists():
+            return
+        try:
+            is_private = import_system("private").is_private(root, project=self.project)
+        except ConfigError:                        # that folder was deleted: nobody can know
+            is_private = True
+        if is_private:
+            raise Refused("private mode is on: nothing is read or kept until `private off`",
+                          "private")
 
     def _tool(self, name: str) -> Tool:
         if name not in self.tools:
@@ -101,6 +117,7 @@ class Surface:
         return {"contents": [{"uri": uri, "mimeType": _JSON, "text": printable_json(found)}]}
 
     def _result(self, name: str, arguments: Mapping[str, object], caller: Caller) -> Any:
+        self._check_private()
         return calls.call(self.memory, self._operations[name], arguments, caller).result
 
     # -- the prompt --

@@ -124,7 +124,7 @@ def openclaw(home: Path, fact: str) -> Path:
         home / ".openclaw/agents/main/sessions/oc-1.jsonl",
         {"type": "session", "version": 3, "id": "oc-1", "timestamp": iso(at(0)), "cwd": "/ws/app"},
         {"type": "model_change", "provider": "p", "modelId": "m", "timestamp": iso(at(0))},
-        pi("user", BLOCKS[2] + fact, at(1)), pi("toolResult", TOOL, at(2)),
+        pi("user", f"[Chat 2026-03-01 09:01 GMT] {fact}\n[message_id: 7]\n{BLOCKS[2]}", at(1)), pi("toolResult", TOOL, at(2)),
         pi("user", NESTED, at(3), __openclaw={"senderIsOwner": False}),
         {"type": "compaction", "summary": INJECTED, "timestamp": iso(at(4))},
         pi("assistant", "Noted.", at(5)))
@@ -210,6 +210,9 @@ def chatgpt(home: Path, fact: str) -> Path:
 
 
 def harness(home: Path, fact: str) -> Path:
+    append(home / ".dsh/sessions/--ws--/session-2/session.jsonl",
+           {"type": "session", "version": 4, "id": "d-2", "createdAt": ms(at(0)), "cwd": "/ws/app",
+            "delegationDepth": 1}, dsh("user", NESTED, at(1), 1))
     return append(
         home / ".dsh/sessions/--ws--/session-1/session.jsonl",
         {"type": "session", "version": 4, "id": "d-1", "createdAt": ms(at(0)), "cwd": "/ws/app",

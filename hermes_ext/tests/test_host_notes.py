@@ -17,7 +17,7 @@ It is reached by VPN alone.
 §
 
 §
-The API key of staging is kept in the vault.
+The API key of staging is kept in the vault, see § 5 of the handbook.
 """
 CLAUDE = """---
 name: x

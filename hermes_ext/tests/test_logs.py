@@ -86,6 +86,7 @@ class EveryHost(LogCase):
                 if host == "dsh":
                     self.assertTrue(memory["source"].startswith("dsh:d-1#"))
                     continue
+                self.assertEqual(memory["agent"], host)
                 start = f"{host}:{paths[name]}#"
                 self.assertTrue(memory["source"].startswith(start), memory["source"])
                 place = memory["source"][len(start):]

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta, timezone
 from hermes_ext.agents import private
 from hermes_ext.agents.host import HostMemory
 from hermes_ext.agents.private import FILE, is_private, switch_off, switch_on
+from hermes_ext.mcp.surface import Surface, caller_of
 from hermes_ext.tests import agent_logs as made
 from hermes_ext.tests.agent_logs import append, at, claude
 from hermes_ext.tests.base import Case, core, is_killed, run_command, setUpModule  # noqa: F401
@@ -124,6 +125,26 @@ class Judging(Case):
                            for tool in ("memory_remember", "memory_recall")]
                 self.assertEqual(["error" in answer for answer in answers], [expected] * 2)
         self.assertEqual(host.turn(said, session="s"), "")
+
+
+    def test_a_client_of_mcp_is_given_nothing_and_keeps_nothing_meanwhile(self) -> None:
+        memory = self.filled("the lamp is green")
+        for project, what in ((None, {"everything": True}), ("/ws/app", {"project": "/ws"})):
+            surface = Surface(memory, project=project)
+            caller = caller_of("claude-code", "1", scopes=frozenset({"write"}))
+            switch_on(self.root, **what)
+            with self.subTest(what):
+                for tool, given in (("memory_search", {"query": "lamp"}),
+                                    ("memory_add", {"text": "the door is red"})):
+                    answer = surface.call_tool(tool, given, caller)
+                    self.assertTrue(answer["isError"])
+                    self.assertIn("private mode is on", answer["content"][0]["text"])
+                with self.assertRaises(core.Refused):
+                    surface.read_resource("memory://rooms", caller)
+                switch_off(self.root, now=datetime.now(timezone.utc) - timedelta(seconds=2))
+                answer = surface.call_tool("memory_search", {"query": "lamp"}, caller)
+                self.assertFalse(answer["isError"], answer)
+        self.assertEqual(len(memory.store), 1)
 
 
 class PrivateLogs(LogCase):

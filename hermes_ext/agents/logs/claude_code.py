@@ -22,11 +22,11 @@ _NOT_SAID = ("isSidechain", "isMeta", "isCompactSummary", "isVisibleInTranscript
 def _read(event: dict[str, Any], log: Log) -> Iterator[Said]:
     kind = event.get("type")
     message = event.get("message")
-    if kind in _OTHERS and "payload" not in event:
-        log.known += 1
+    is_other = kind in _OTHERS and "payload" not in event
+    if is_other or ("sessionId" in event and kind and "projectHash" not in event):
+        log.known += 1                             # it has more types than are listed here
     if kind not in _TALK or not isinstance(message, dict) or "sessionId" not in event:
         return
-    log.known += 1
     log.session = str(event["sessionId"])
     log.project = str(event.get("cwd") or event.get("workspace") or log.project or "")
     forked = event.get("forkedFrom")

@@ -26,7 +26,7 @@ def _read(event: dict[str, Any], log: Log) -> Iterator[Said]:
         return
     log.known += 1
     log.session = str(session)
-    log.project = str(event.get("cwd") or "")
+    log.project = str(event["cwd"]) if event.get("cwd") else None      # a chat has none
     log.parent = str(event.get("parent_session_id") or "")
     log.nested = event.get("source") in _NOT_A_PERSON
     for number, message in enumerate(messages, 1):

@@ -10,6 +10,7 @@ group is not the user's.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,9 @@ __all__ = ["READER"]
 
 _KINDS = ("model_change", "thinking_level_change", "compaction", "custom", "custom_message",
           "branch_summary", "reset", "label")
+# What a channel puts around a message: [WhatsApp +49… 2026-03-01 10:00 GMT] and [message_id: …].
+_ENVELOPE = re.compile(r"\A\[[^\]\n]{0,80}\d{4}-\d\d-\d\d[T ]\d\d:\d\d[^\]\n]{0,40}\]\s*"
+                       r"|\n\[message_id:[^\]\n]{0,80}\](?=\n|\Z)")
 _QUERY = """SELECT e.session_id, e.seq, e.event_json, e.event_zstd, n.session_key
     FROM transcript_events e LEFT JOIN session_nodes n ON n.current_session_id = e.session_id
     ORDER BY e.session_id, e.seq"""
@@ -40,7 +44,8 @@ def _read(event: dict[str, Any], log: Log) -> Iterator[Said]:
         marks = message.get("__openclaw")
         is_others = isinstance(marks, dict) and marks.get("senderIsOwner") is False
         if message.get("role") in ("user", "assistant") and not is_others:
-            yield Said(message["role"], text_of(message.get("content")),
+            text = _ENVELOPE.sub("", text_of(message.get("content")))
+            yield Said(message["role"], text,
                        millis(event.get("timestamp")) or millis(message.get("timestamp")),
                        str(event.get("id") or ""))
     else:
