@@ -33,7 +33,8 @@ __all__ = ["AUTOSTART", "CONTENTS", "HOOKS", "OPTIONS", "STORES", "VECTORIZERS"]
 
 STORES: dict[str, str] = {"archive": "archive"}
 VECTORIZERS: dict[str, str] = {"e5": "embedders", "use": "embedders", "e5+use": "embedders"}
-AUTOSTART: dict[str, str] = {"cold_index.json": "cold", "logs/events.log": "events"}
+AUTOSTART: dict[str, str] = {"cold_index.json": "cold", "logs/events.log": "events",
+                             ".hook_context.json": "kept_context"}
 OPTIONS: dict[str, dict[str, dict[str, tuple[type, str]]]] = {
     "remember": {"lanes": {
         "tied_to": (Path, "the file whose value it states, FILE, FILE#key or FILE:line")}},
@@ -91,6 +92,11 @@ CONTENTS: dict[str, tuple[str, dict[str, str]]] = {
     "actions": ("automation.actions", {}),
     "report": ("automation.report", {"report": "write the digest of alerts"}),
     "audit": ("audit", {"audit": "list or verify the log of who did what"}),
+    "connect": ("agents.connect", {
+        "connect": "enter this memory (hermes-memory) into the settings of an agent's host",
+        "disconnect": "take this memory out of the settings of a host",
+        "agents": "list the hosts of this machine, what is connected and what is broken"}),
+    "kept_context": ("agents.kept_context", {}),
     "server": ("server", {
         "serve": "serve the memory over HTTP, with a page to look at it",
         "token create": "make a token for an agent or a person",

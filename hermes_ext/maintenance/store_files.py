@@ -34,6 +34,7 @@ __all__ = ["DERIVED", "Done", "KEYS", "SEALED", "Scrubber", "change_files", "che
 # (name, bytes, is inside an archive) -> new bytes, or None to drop the file
 Change = Callable[[str, bytes, bool], "bytes | None"]
 KEYS = re.compile(r"\.master_key.*|\.key_check|\.personal_key|\.env|\.lock.*|\.server_.+|\.undo\.json"
+                  r"|\.hook_context\.json|\.connections\.json|bin/.+|logs/hook.+"
                    r"|memory_archive\.db(-wal|-shm)?|\.(migrate|rescue)/.*")
 SEALED = re.compile(r"index\.json.*|vectors\.(json|f32).*|graph\.json.*|\.search/.+"
                     r"|\.state_.+|backups/(auto_|prune_|rejected_|snapshot_).+|tombstones\.json.*"
@@ -87,9 +88,10 @@ def files_of(root: Path) -> Iterator[tuple[str, Path]]:
 
 
 def drop_undo(root: Path) -> None:
-    """Delete what `undo` keeps of the last acts: texts that were replaced or forgotten."""
-    with contextlib.suppress(FileNotFoundError):
-        (root / ".undo.json").unlink()
+    """Delete the texts that `undo` keeps of the last acts, and those for the next session."""
+    for name in (".undo.json", ".hook_context.json"):
+        with contextlib.suppress(FileNotFoundError):
+            (root / name).unlink()
 
 
 def leftovers(root: Path) -> list[Path]:

@@ -196,6 +196,23 @@ class RealHost(HostCase):
         self.assertEqual(ran.returncode, 0, ran.stderr)
         self.assertIn("provider: hermes-lite", (home / "config.yaml").read_text())
 
+    def test_connect_makes_it_the_memory_provider_and_disconnect_takes_it_out(self):
+        home = self.home / "host"
+        home.mkdir()
+        (home / "config.yaml").write_text("# mine\nmemory:\n  provider: honcho\n")
+        before = (home / "config.yaml").read_bytes()
+        environ = {"HERMES_HOME": str(home)}
+        code, _, err = self.run_command("connect", "hermes", "--yes", **environ)
+        self.assertEqual(code, 0, err)
+        found = self.talk("provider", "Good morning")
+        self.assertIn("hermes-lite", found["providers"])
+        self.assertIn("User's name is Alex", found["turns"][0]["given"])
+        self.assertEqual(self.run_command("connect", "hermes", "--yes", **environ)[0], 0)
+        self.assertEqual(self.run_command("disconnect", "hermes", "--yes", **environ)[0], 0)
+        self.assertFalse((home / "plugins").exists() and any((home / "plugins").rglob("*.py")))
+        self.assertNotIn("hermes-lite", (home / "config.yaml").read_text())
+        self.assertIn("# mine", before.decode())
+
     def test_a_turn_that_may_not_wait_is_given_nothing(self):
         found = self.talk("plugin", "Good morning", HERMES_LITE_TURN_MS="0")
         self.assertEqual(found["turns"][0]["answer"], "a fake answer")
