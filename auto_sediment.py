@@ -357,6 +357,9 @@ def host_messages(path: Path, session: Session, reader: Any) -> Iterator[Message
     times_said: dict[str, int] = {}
     for number, (place, event) in enumerate(_host_events(path, session, reader), 1):
         session.events += 1
+        if event is None:
+            session.skipped["unreadable"] += 1
+            continue
         for said in reader.read(event, log):
             text = "" if log.nested else spoken(_whole_characters(said.text))
             if not text:
@@ -377,8 +380,9 @@ def host_messages(path: Path, session: Session, reader: Any) -> Iterator[Message
         session.id = name if session.id in (None, name) else _name(path.name)
 
 
-def _host_events(path: Path, session: Session, reader: Any) -> Iterator[tuple[str, dict]]:
-    """Yield (place, event) of a log of another host."""
+def _host_events(path: Path, session: Session, reader: Any
+                 ) -> Iterator[tuple[str, dict | None]]:
+    """Yield (place, event) of a log of another host; an event that cannot be read is None."""
     from hermes_lite import DamagedData
     rows = None
     try:
@@ -895,8 +899,9 @@ def _host_of(path: Path) -> str:
     if not os.stat(path).st_size:
         return "dsh"                               # an empty log says nothing
     session = Session()
-    events = [(str(number), event) for number, _, event in
-              itertools.islice(_events(path, session), 200)]
+    is_binary = _head(path).startswith((b"SQLite format 3", b"PK\x03\x04"))
+    lines = iter(()) if is_binary else _events(path, session)
+    events = [(str(number), event) for number, _, event in itertools.islice(lines, 200)]
     if session.torn and not events and not any(session.skipped.values()) and (
             _head(path).startswith((b"{", b"\x28\xb5\x2f\xfd"))):
         return "dsh"                               # its first line is still being written
@@ -1084,6 +1089,7 @@ def _watch(mem: Any, args: argparse.Namespace) -> int:
     read: dict[Path, object] = {}
     said = ""
     while not stop.is_set():
+        begun = monotonic()
         try:
             _private_mode(mem.root)
         except DamagedData as problem:             # nothing is read until it is put back
@@ -1109,7 +1115,7 @@ def _watch(mem: Any, args: argparse.Namespace) -> int:
         if any(report.get("messages") or report.get("error") for report in reports):
             _show_json(args, reports)
         sys.stdout.flush()
-        stop.wait(args.watch)
+        stop.wait(max(args.watch, 9 * (monotonic() - begun)))      # at most a tenth of the time
     return 130 if signal.SIGINT in received else 0
 
 

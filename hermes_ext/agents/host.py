@@ -87,8 +87,11 @@ class HostMemory:
 
     def turn(self, message: str, *, session: str | None, is_first: bool | None = None,
              project: str | None = None) -> str:
-        """Return the block for a turn, "" where there is none or it takes too long."""
-        if is_private(self.root, session=session, project=project):
+        """Return the block for a turn, "" where there is none or it takes too long.
+
+        *project* is the folder that the turn is about, by default that of this process.
+        """
+        if is_private(self.root, session=session, project=project or _folder()):
             return ""
 
         def act() -> str:
@@ -111,7 +114,7 @@ class HostMemory:
         def act() -> dict[str, object]:
             given = arguments if isinstance(arguments, Mapping) else {}
             return self._call(tool, given, message)
-        if is_private(self.root, session=session, project=project):
+        if is_private(self.root, session=session, project=project or _folder()):
             return json.dumps({"error": "private mode is on: nothing is read or kept"})
         result: dict[str, object] = {"error": "the memory cannot be reached now"}
         if tool in WRITING_TOOLS and not may_write:
@@ -171,6 +174,14 @@ class HostMemory:
         if said not in self._said:
             self._said.add(said)
             logger.warning("hermes-lite: %s", said)
+
+
+def _folder() -> str:
+    """Return the folder of this process; "" where it is gone."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
 
 
 def _turn_seconds() -> float:

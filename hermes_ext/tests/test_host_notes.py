@@ -7,7 +7,7 @@ import os
 import unittest
 from pathlib import Path
 
-from hermes_ext.tests.base import HAS_YAML, Case, setUpModule  # noqa: F401
+from hermes_ext.tests.base import Case, setUpModule  # noqa: F401
 
 MADE = 1772355600          # 2026-03-01 09:00 UTC
 MEMORY = """User's project uses pnpm, never npm.
@@ -83,8 +83,6 @@ class Notes(Case):
 
     def setUp(self) -> None:
         super().setUp()
-        if self.backend == "archive" and not HAS_YAML:
-            self.skipTest("config.yaml needs PyYAML")
         self.root.mkdir()
         (self.root / "config.yaml").write_text(json.dumps({
             "systems": {"lanes": {}, "anchors": {}, "audit": {}, "brain": {}},

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import unittest
+import zipfile
 from contextlib import closing
 from pathlib import Path
 
@@ -102,6 +103,9 @@ class EveryHost(LogCase):
         shutil.copy(paths["claude"], renamed)
         shutil.copy(paths["codex"], renamed.with_name("2.jsonl"))
         shutil.copy(paths["hermes"], renamed.with_name("3.db"))
+        with zipfile.ZipFile(renamed.with_name("4.zip"), "w") as archive:
+            archive.write(paths["chatgpt"], "conversations.json")
+        shutil.copy(paths["pi"], renamed.with_name("5.jsonl.reset.2026-03-02"))
         self.assertEqual(self.messages("--from", "auto", "--session", renamed.parent), 0)
         self.assertEqual(len(self.memories()), len(PORTS))
 

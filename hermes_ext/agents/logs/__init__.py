@@ -50,7 +50,7 @@ def recognise(path: Path, head: bytes, lines: Iterator[Event]) -> Reader | None:
         try:
             rows = reader.rows(path, head) if reader.rows else None
             for _, event in of_lines if rows is None else islice(rows, _SAMPLE):
-                for _ in reader.read(event, log):
+                for _ in reader.read(event or {}, log):
                     pass
         except DamagedData:
             raise

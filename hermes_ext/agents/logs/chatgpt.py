@@ -6,13 +6,12 @@ keeps hidden, custom instructions among it, is not.
 from __future__ import annotations
 
 import io
-import json
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hermes_ext.agents.logs.reader import Event, Log, Reader, Said, document, millis, text_of
+from hermes_ext.agents.logs.reader import Event, Log, Reader, Said, document, millis, parsed, text_of
 from hermes_lite import DamagedData
 
 __all__ = ["READER"]
@@ -68,7 +67,7 @@ def _zipped(path: Path) -> object:
             names = [name for name in archive.namelist() if name.endswith("conversations.json")]
             if not names:
                 raise ValueError("it is another archive")
-            return json.loads(archive.read(names[0]))
+            return parsed(archive.read(names[0]))
     except (zipfile.BadZipFile, RuntimeError, NotImplementedError, EOFError):
         raise DamagedData(f"{path}: the zip file is damaged or locked") from None
 

@@ -9,14 +9,13 @@ group is not the user's.
 """
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from hermes_ext.agents.logs.reader import (Event, Log, Reader, Said, database_rows, home, millis,
-                                           text_of, unpacked)
+                                           parsed, text_of, unpacked)
 
 __all__ = ["READER"]
 
@@ -60,15 +59,15 @@ def _rows(path: Path, head: bytes) -> Iterator[Event] | None:
 def _events(rows: Iterator[dict[str, Any]]) -> Iterator[Event]:
     """Yield the events of a database; one of a subagent or a schedule is marked in its header."""
     for row in rows:
-        text = row["event_json"] or unpacked(row["event_zstd"] or b"").decode("utf-8", "replace")
         try:
-            event = json.loads(text)
-        except ValueError:
-            continue
+            text = row["event_json"]
+            event = parsed(unpacked(row["event_zstd"]) if text is None else str(text).encode())
+        except (ValueError, TypeError):
+            event = None
         if isinstance(event, dict):
             key = f":{row['session_key'] or ''}:"
             event["nested"] = ":subagent:" in key or ":cron:" in key
-            yield f"{row['session_id']}:{row['seq']}", event
+        yield f"{row['session_id']}:{row['seq']}", event if isinstance(event, dict) else None
 
 
 READER = Reader(

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 from hermes_lite import DamagedData, MissingPackage, parse_time
 
 __all__ = ["Event", "Log", "Reader", "Said", "database_rows", "document", "home", "millis",
-           "text_of", "unpacked"]
+           "parsed", "text_of", "unpacked"]
 
-Event = tuple[str, dict[str, Any]]                 # its place in the log, such as a line number
+# Its place in the log, such as a line number, and the event, None where it cannot be read.
+Event = tuple[str, "dict[str, Any] | None"]
 _SQLITE = b"SQLite format 3\0"
 
 
@@ -86,7 +87,15 @@ def text_of(content: object, kinds: Sequence[str] = ("text",)) -> str:
 
 def document(path: Path) -> object:
     """Return a JSON file that is one document; ValueError where it is none."""
-    return json.loads(path.read_bytes().decode("utf-8-sig"))
+    return parsed(path.read_bytes())
+
+
+def parsed(data: bytes) -> object:
+    """Return what JSON says; ValueError where it is none, or too deep."""
+    try:
+        return json.loads(data.decode("utf-8-sig"))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def database_rows(path: Path, head: bytes, tables: Sequence[str],
@@ -127,7 +136,7 @@ def _rows(path: Path, query: str) -> Iterator[dict[str, Any]]:
 
 
 def unpacked(data: bytes) -> bytes:
-    """Return what one zstd frame holds."""
+    """Return what one zstd frame holds; ValueError where it is damaged."""
     for name in ("compression.zstd", "backports.zstd", "zstandard"):
         try:
             decompressor = importlib.import_module(name).ZstdDecompressor()
@@ -135,7 +144,10 @@ def unpacked(data: bytes) -> bytes:
             continue
         if name == "zstandard":
             decompressor = decompressor.decompressobj()
-        plain: bytes = decompressor.decompress(data)
+        try:
+            plain: bytes = decompressor.decompress(data)
+        except Exception as problem:               # each package has errors of its own
+            raise ValueError(f"damaged: {problem}") from None
         return plain
     raise MissingPackage("this log is compressed and no package reads zstd here: "
                          "pip install backports.zstd, or zstandard")
