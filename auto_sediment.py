@@ -689,12 +689,15 @@ def sediment(mem: Any, path: Path, sessions: dict[str, dict], *, host: Host | No
     session, digests, count, private = Session(), [], 0, 0
 
     def not_private() -> Iterator[Message]:
-        nonlocal private
+        nonlocal private, is_saved
         for message in host.unread(path, session):
-            if _is_private(mem.root, message, session, path):
-                private += 1
-            else:
+            if not _is_private(mem.root, message, session, path):
                 yield message
+                continue
+            private += 1
+            if host.reader:                        # its copy in another session stays out, too
+                host.note(message, session)
+                is_saved = False
 
     saved = monotonic()
     is_saved = True
@@ -855,7 +858,16 @@ def _logs_of(host: str, args: argparse.Namespace) -> list[Path]:
         else:
             logs += [path for path in _files(folder) if re.fullmatch(
                 _reader(host).names, path.relative_to(folder).as_posix())]
-    return logs
+    # The oldest first: what resumes a session comes behind it.
+    return logs if host == "dsh" else sorted(logs, key=lambda path: (_age(path), str(path)))
+
+
+def _age(path: Path) -> float:
+    """Return the date of a file; 0 where it has gone."""
+    try:
+        return os.stat(path).st_mtime
+    except OSError:
+        return 0.0
 
 
 def _reader(host: str) -> Any:
@@ -876,7 +888,7 @@ def _registry() -> Any:
 def _latest(host: str, logs: Sequence[Path]) -> Path:
     """Return the newest log of a host: of DSH by the times in it, else by the file's date."""
     if host != "dsh":
-        return max(logs, key=lambda path: (os.stat(path).st_mtime, str(path)))
+        return logs[-1]
     from hermes_lite import MissingPackage
     ranks = {}
     for path in logs:

@@ -170,6 +170,11 @@ class PrivateLogs(LogCase):
                       session="cc-2"),
                claude("user", "Remember that the forked port is 7005.", meanwhile, cwd="/home",
                       session="cc-3", forkedFrom={"sessionId": "cc-2"}))
+        # Resumed under another id, with a copy that does not say where it comes from.
+        copied = [json.loads(line) for line in path.read_text().splitlines()]
+        append(path.with_name("0.jsonl"), *({**event, "sessionId": "cc-7"} for event in copied
+                                            if event["sessionId"] == "cc-2"))
+        os.utime(path, (1, 1))
         shown = self.run_it("auto_sediment.py", "--from", "auto", "--all").stdout
         self.assertRegex(shown, "new messages 2, .*private 4")
         self.assertNotRegex(shown, "700[245]")
@@ -178,7 +183,8 @@ class PrivateLogs(LogCase):
         later = datetime.now(timezone.utc) + timedelta(seconds=5)
         append(path, claude("user", "Remember that the new port is 7006.", later))
         (self.root / ".state_sediment_claude_code.json").unlink()      # all is read again
-        self.sediment("--from", "claude-code", "--latest")
+        os.utime(path, (1, 1))
+        self.sediment("--from", "claude-code", "--all")
         self.assertEqual(set(re.findall("700[0-9]", " ".join(self.memories()))),
                          {"7001", "7003", "7006"})
         self.assertEqual([self.grep(f"secret port is {port}") for port in (7002, 7004, 7005)],
