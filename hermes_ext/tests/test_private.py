@@ -112,40 +112,6 @@ class Judging(Case):
         self.assertFalse(killed)
         self.assertEqual((self.root / FILE).stat().st_mode & 0o777, 0o600)
 
-    def test_a_host_is_given_nothing_and_keeps_nothing_meanwhile(self) -> None:
-        host = HostMemory(self.root, host="claude-code")
-        self.addCleanup(host.close)
-        said = "The gateway listens on port 7001"
-        host.call("memory_remember", {"text": said}, message=said, may_write=True)
-        switch_on(self.root, session="s")
-        for session, expected in (("s", True), ("t", False)):
-            with self.subTest(session):
-                answers = [json.loads(host.call(tool, {"text": "x y z", "query": "gateway port"},
-                                                session=session, may_write=True))
-                           for tool in ("memory_remember", "memory_recall")]
-                self.assertEqual(["error" in answer for answer in answers], [expected] * 2)
-        self.assertEqual(host.turn(said, session="s"), "")
-
-
-    def test_a_client_of_mcp_is_given_nothing_and_keeps_nothing_meanwhile(self) -> None:
-        memory = self.filled("the lamp is green")
-        for project, what in ((None, {"everything": True}), ("/ws/app", {"project": "/ws"})):
-            surface = Surface(memory, project=project)
-            caller = caller_of("claude-code", "1", scopes=frozenset({"write"}))
-            switch_on(self.root, **what)
-            with self.subTest(what):
-                for tool, given in (("memory_search", {"query": "lamp"}),
-                                    ("memory_add", {"text": "the door is red"})):
-                    answer = surface.call_tool(tool, given, caller)
-                    self.assertTrue(answer["isError"])
-                    self.assertIn("private mode is on", answer["content"][0]["text"])
-                with self.assertRaises(core.Refused):
-                    surface.read_resource("memory://rooms", caller)
-                switch_off(self.root, now=datetime.now(timezone.utc) - timedelta(seconds=2))
-                answer = surface.call_tool("memory_search", {"query": "lamp"}, caller)
-                self.assertFalse(answer["isError"], answer)
-        self.assertEqual(len(memory.store), 1)
-
 
 class PrivateLogs(LogCase):
     def private(self, *words: object, code: int = 0) -> str:
@@ -225,6 +191,48 @@ class Sediment(LogCase):
         (self.root / FILE).write_text('{"version": 1, "periods": []}')
         self.sediment("--from", "auto", "--all")
         self.assertEqual(len(self.memories()), 2)
+
+
+class Serving(Case):
+    """Hooks of hosts and clients of MCP; they have threads, so no test here forks."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.root.mkdir()
+
+    def test_a_host_is_given_nothing_and_keeps_nothing_meanwhile(self) -> None:
+        host = HostMemory(self.root, host="claude-code")
+        self.addCleanup(host.close)
+        said = "The gateway listens on port 7001"
+        host.call("memory_remember", {"text": said}, message=said, may_write=True)
+        switch_on(self.root, session="s")
+        for session, expected in (("s", True), ("t", False)):
+            with self.subTest(session):
+                answers = [json.loads(host.call(tool, {"text": "x y z", "query": "gateway port"},
+                                                session=session, may_write=True))
+                           for tool in ("memory_remember", "memory_recall")]
+                self.assertEqual(["error" in answer for answer in answers], [expected] * 2)
+        self.assertEqual(host.turn(said, session="s"), "")
+
+
+    def test_a_client_of_mcp_is_given_nothing_and_keeps_nothing_meanwhile(self) -> None:
+        memory = self.filled("the lamp is green")
+        for project, what in ((None, {"everything": True}), ("/ws/app", {"project": "/ws"})):
+            surface = Surface(memory, project=project)
+            caller = caller_of("claude-code", "1", scopes=frozenset({"write"}))
+            switch_on(self.root, **what)
+            with self.subTest(what):
+                for tool, given in (("memory_search", {"query": "lamp"}),
+                                    ("memory_add", {"text": "the door is red"})):
+                    answer = surface.call_tool(tool, given, caller)
+                    self.assertTrue(answer["isError"])
+                    self.assertIn("private mode is on", answer["content"][0]["text"])
+                with self.assertRaises(core.Refused):
+                    surface.read_resource("memory://rooms", caller)
+                switch_off(self.root, now=datetime.now(timezone.utc) - timedelta(seconds=2))
+                answer = surface.call_tool("memory_search", {"query": "lamp"}, caller)
+                self.assertFalse(answer["isError"], answer)
+        self.assertEqual(len(memory.store), 1)
 
 
 if __name__ == "__main__":
