@@ -44,7 +44,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, BinaryIO
 
 __all__ = ["Host", "Message", "Piece", "Session", "find_sessions", "host_messages",
@@ -777,6 +777,8 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     how.add_argument("--apply", action="store_true", help="store it")
     option("--watch", metavar="SECONDS", nargs="?", type=float, const=5.0,
            help="follow the logs, looking every so many seconds (5), until a signal stops it")
+    option("--wait", metavar="SECONDS", type=float, default=0.0,
+           help="for another run to end, before giving up (0)")
     option("--sessions-root", metavar="DIR",
            help="where the host's logs are; of DSH by default $DSH_HOME/sessions, ~/.dsh/sessions")
     option("--root", metavar="DIR", help="the data root of Hermes Lite")
@@ -1067,7 +1069,7 @@ def _run(args: argparse.Namespace) -> int:
         _private_mode(mem.root)                    # nothing is read where it cannot be known
         try:
             if args.apply:
-                lock.enter_context(mem.exclusive("sediment"))
+                lock.enter_context(_exclusive(mem, args.wait))
                 take_over_edits(mem)
         except Locked:
             _say(f"another run is at work on {mem.root}; nothing was done")
@@ -1079,6 +1081,23 @@ def _run(args: argparse.Namespace) -> int:
     if not args.apply:
         _say("dry run, nothing is stored; --apply stores it")
     return code
+
+
+@contextlib.contextmanager
+def _exclusive(mem: Any, seconds: float) -> Iterator[None]:
+    """Hold the lock of the job, waiting so long for another run; Locked where it takes longer."""
+    from hermes_lite import Locked
+    deadline = monotonic() + seconds
+    with contextlib.ExitStack() as lock:
+        while True:
+            try:
+                lock.enter_context(mem.exclusive("sediment"))
+                break
+            except Locked:
+                if monotonic() >= deadline:
+                    raise
+                sleep(0.05)
+        yield
 
 
 def _show_json(args: argparse.Namespace, reports: list[dict]) -> None:

@@ -159,6 +159,7 @@ def _sediment(root: str, host: str, agent: str | None, transcript: object) -> No
     _unlimit_time()
     import auto_sediment
     words = ["--from", host, "--apply", "--root", root, "--agent", agent or host]
+    words += ["--wait", "600"]                     # the next end of a session takes another log
     words += ["--session", transcript] if isinstance(transcript, str) and os.path.exists(
         transcript) else ["--latest"]
     auto_sediment.main(words)

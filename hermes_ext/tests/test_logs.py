@@ -154,6 +154,20 @@ class TakenOnce(LogCase):
         self.assertEqual(self.stored_ports(), [PORTS["claude"]])
 
 
+    def test_a_run_waits_for_another_as_long_as_it_is_told_to(self) -> None:
+        made.claude_code(self.home, fact_of("claude"))
+        words = ("--from", "auto", "--all", "--apply")
+        memory = self.open()
+        with memory.exclusive("sediment"):
+            said = self.run_it("auto_sediment.py", *words).stderr
+            waiting = subprocess.Popen([sys.executable, str(HOME / "auto_sediment.py"), *words,
+                                        "--wait", str(TIMEOUT)], cwd="/", env=self.environ,
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        self.assertIn("another run is at work", said)
+        self.assertEqual((waiting.communicate(timeout=TIMEOUT)[1], waiting.returncode), (b"", 0))
+        self.assertEqual(self.stored_ports(), [PORTS["claude"]])
+
+
 class Unknown(LogCase):
     def test_a_log_that_cannot_be_read_is_named_and_costs_only_itself(self) -> None:
         made.claude_code(self.home, fact_of("claude"))
