@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Take what was said in sessions with an agent, DeepSeek Harness (DSH) or another, into Hermes Lite.
+"""Take what was said to an agent, in DeepSeek Harness (DSH) or another host, into Hermes Lite.
 
     auto_sediment.py --latest                    show the facts of the newest session of DSH
     auto_sediment.py --all --apply               store those of every session, each once (cron)
@@ -48,7 +48,8 @@ from time import monotonic, sleep
 from typing import Any, BinaryIO
 
 __all__ = ["Host", "Message", "Piece", "Session", "find_sessions", "host_messages",
-           "iter_messages", "main", "pieces", "rank", "read_session", "sediment", "spoken", "unread"]
+           "iter_messages", "main", "pieces", "rank", "read_session", "sediment", "spoken",
+           "unread"]
 
 # =================================================================================================
 # 1. Logs
@@ -680,9 +681,10 @@ def sediment(mem: Any, path: Path, sessions: dict[str, dict], *, host: Host | No
     """Digest what is new in a log and report it; without *save* nothing is stored.
 
     *max_facts* are asked for at once; where a piece holds more, it is asked again, so none is left
-    out. *save* is called when a piece with facts is stored, so a kill repeats one of these at most,
-    and once a second for those without; once *stopped* says so, no other piece is begun. Without a *host* it is a log of DSH. Raises
-    OSError, the core's errors, and DamagedData for a log with bytes of which nothing can be read.
+    out. *save* is called when a piece with facts is stored, so a kill repeats one of these at
+    most, and once a second for those without; once *stopped* says so, no other piece is begun. Without a
+    *host* it is a log of DSH. Raises OSError, the core's errors, and DamagedData for a log with
+    bytes of which nothing can be read.
     """
     from hermes_lite import DamagedData, redact
     host = host or Host(sessions)
@@ -784,7 +786,8 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     option("--root", metavar="DIR", help="the data root of Hermes Lite")
     option("--verified", action="store_true",
            help="keep the facts as confirmed, so that they do not expire after a week")
-    option("--agent", metavar="NAME", help="the agent that keeps them; by default the host's name, of DSH none")
+    option("--agent", metavar="NAME",
+           help="the agent that keeps them; by default the host's name, of DSH none")
     option("--max-chars", metavar="N", type=int, default=8000, help="of one digest (8000)")
     option("--max-facts", metavar="N", type=int, default=10,
            help="asked for at once (10); where a text holds more, it is asked again")

@@ -124,7 +124,9 @@ def openclaw(home: Path, fact: str) -> Path:
         home / ".openclaw/agents/main/sessions/oc-1.jsonl",
         {"type": "session", "version": 3, "id": "oc-1", "timestamp": iso(at(0)), "cwd": "/ws/app"},
         {"type": "model_change", "provider": "p", "modelId": "m", "timestamp": iso(at(0))},
-        pi("user", f"[Chat 2026-03-01 09:01 GMT] {fact}\n[message_id: 7]\n{BLOCKS[2]}", at(1)), pi("toolResult", TOOL, at(2)),
+        pi("user", f"[Chat 2026-03-01 09:01 GMT] {fact}\n[message_id: 7]\n{BLOCKS[2]}",
+           at(1)),
+        pi("toolResult", TOOL, at(2)),
         pi("user", NESTED, at(3), __openclaw={"senderIsOwner": False}),
         {"type": "compaction", "summary": INJECTED, "timestamp": iso(at(4))},
         pi("assistant", "Noted.", at(5)))

@@ -301,8 +301,8 @@ class Scenario:
 # -- what the document says ------------------------------------------------------
 
 STAND_INS = {"ID": r"mem_\d{8}_\d{6}_[0-9a-f]+", "DAY": r"\d{8}", "STAMP": r"\d{8}_\d{6}(?:-\d+)?",
-             "N": r"\d+", "HEX": "[0-9a-f]+", "DEVICE": "[0-9a-f]{12}", "HOST": "[a-z_]+", "PID": r"\d+",
-             "ROOM": r"\w+", "NAME": "[^/]+"}
+             "N": r"\d+", "HEX": "[0-9a-f]+", "DEVICE": "[0-9a-f]{12}", "HOST": "[a-z_]+",
+             "PID": r"\d+", "ROOM": r"\w+", "NAME": "[^/]+"}
 
 
 class Row:

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hermes_ext.agents.logs.reader import Event, Log, Reader, Said, document, millis, parsed, text_of
+from hermes_ext.agents.logs.reader import (Event, Log, Reader, Said, document, millis, parsed,
+                                           text_of)
 from hermes_lite import DamagedData
 
 __all__ = ["READER"]

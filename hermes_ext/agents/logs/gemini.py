@@ -20,7 +20,7 @@ def _read(event: dict[str, Any], log: Log) -> Iterator[Said]:
         log.session = str(event["sessionId"])
         log.project = f"sha256:{event['projectHash']}"
         log.nested = event.get("kind") == "subagent"
-    elif isinstance(kind, str) and kind in _ROLES and "content" in event and "sessionId" not in event:
+    elif kind in [*_ROLES] and "content" in event and "sessionId" not in event:
         log.known += 1
         yield Said(_ROLES[kind], text_of(event["content"]), millis(event.get("timestamp")),
                    str(event.get("id") or ""))
