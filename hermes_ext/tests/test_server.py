@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -247,6 +248,29 @@ class Routes(Served):
                     self.assertEqual(error["reason"], "needs_scope")
                     closed += 1
         self.assertGreater(closed, 30)
+
+
+class Documented(Served):
+    """The requests of docs/adapters.md, as a shell sends them."""
+
+    def test_each_request_of_the_adapters_gives_what_it_says(self):
+        self.serve()
+        text = (HOME / "docs" / "adapters.md").read_text(encoding="utf-8")
+        requests = re.findall(r"(?m)^curl .*$", text)
+        self.assertEqual(len(requests), 6)
+        variables = {**self.variables, "URL": self.url,
+                     "TOKEN": self.token("write", agent="univer")}
+        answers: list[dict[str, Any]] = []
+        for request in requests:
+            ran = subprocess.run(request, shell=True, env=variables, capture_output=True, text=True)
+            answer = json.loads(ran.stdout)
+            self.assertIn("result", answer, f"{request}\n{ran.stdout}")
+            answers.append(answer["result"])
+            if isinstance(answer["result"], dict) and "id" in answer["result"]:
+                variables["ID"] = answer["result"]["id"]
+        self.assertIn("CT2024-0876", answers[1][0]["content"])
+        self.assertIn("three times", answers[3]["hits"][0]["memory"]["content"])
+        self.assertEqual(len(json.loads(self.cli("list", "--json")[1])), 1)
 
 
 class Tokens(Served):
