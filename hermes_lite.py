@@ -99,11 +99,11 @@ __all__ = [
     "MissingPackage", "NotFound", "Notices", "OPEN_SECTIONS", "OPERATIONS", "Operation", "Param",
     "Pruned", "Pruner", "QueryTerm", "READ_ACTS", "REDACTION_RULES", "ROOM_PARAM", "Record", "RecordSearch",
     "Records", "Recovery", "RedactionRule", "Redactor", "Refused", "Remembered",
-    "RememberedBatch", "RemoteError", "RootFiles", "RuleDigester", "Search", "SearchState",
+    "RememberedBatch", "RemoteError", "RootFiles", "RuleDigester", "SORTS", "Search", "SearchState",
     "Session", "SiliconFlowReranker", "SiliconFlowVectorizer", "StorageError", "Store",
     "TAGS_PARAM", "TermScorer", "Tombstones", "UsageError", "Vector", "VectorCache",
     "VectorFiles", "VectorKind", "Vectorizer", "Writer",
-    "append_bytes", "build_parser", "check_known", "check_rules", "check_selectors",
+    "append_bytes", "build_parser", "check_installed", "check_known", "check_rules", "check_selectors",
     "conflict_candidates", "count_access", "cut_tags", "describe_rooms", "differs_in_fact",
     "display_text", "estimate_confidence", "excerpt", "explain_usage", "extract_entities",
     "facts", "file_version", "find_conflicts", "find_duplicate", "find_root", "first_conflict",
@@ -10049,7 +10049,8 @@ class Param:
 
     *kind* is str, int, bool, MemoryId, or Path for a file of this machine, which nobody may name
     from elsewhere without the right to. *scope* is the right that it takes over a network to give
-    one at all, where that is more than the operation's.
+    one at all, where that is more than the operation's. *choices* are the values it may have, for
+    help and completion; the handler refuses others.
     """
     name: str
     kind: type
@@ -10061,6 +10062,7 @@ class Param:
     most: int | None = None
     repeated: bool = False
     scope: str = ""
+    choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -10416,6 +10418,9 @@ _UNNAMED_ACTOR = _Actor()
 _DOORS: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar("doors", default=())
 
 
+_MOST_WORDS_OF_DAYS = 4        # "vor zwei Wochen", "day before yesterday"
+
+
 class Calendar:
     """Reads times as the user means them: in their time zone, and counted from now."""
 
@@ -10431,8 +10436,9 @@ class Calendar:
                end: bool = False) -> datetime | None:
         """Return the time that a date, or a span before now such as 12h, 1d or 2w, means.
 
-        A time without a zone is meant in the user's. A date alone is the beginning of its day,
-        or with *end* the last microsecond of it. None is None.
+        A time without a zone is meant in the user's. A date alone, "yesterday", "last week",
+        "gestern" or 上周 is the beginning of its days, or with *end* the last microsecond of
+        them. None is None.
         """
         if text is None:
             return None
@@ -10441,9 +10447,12 @@ class Calendar:
             unit = {"h": "hours", "d": "days", "w": "weeks"}[span[2]]
             return self._session.clock() - timedelta(**{unit: int(span[1])})
         moment = (end_of if end else parse_time)(text, zone=self._session.config.zone)
+        if moment is None and len(str(text).split()) <= _MOST_WORDS_OF_DAYS:
+            days = self.days_named(str(text))
+            moment = days and (days[1] - timedelta(microseconds=1) if end else days[0])
         if moment is None:
-            raise UsageError(f"{name} is {self._quote(text)}; give a date such as 2026-08-17, or "
-                             "a span such as 12h, 1d or 2w")
+            raise UsageError(f"{name} is {self._quote(text)}; give a date such as 2026-08-17, "
+                             "a span such as 12h, 1d or 2w, or \"yesterday\" or \"last week\"")
         return moment
 
     def past_time(self, value: object, name: str) -> str | None:
@@ -11982,6 +11991,9 @@ def _is_visible(item: object) -> bool:
     return not BLANK.fullmatch(_compiled("[#＃,，、]").sub("", str(item)))
 
 
+SORTS = ("newest", "oldest", "importance", "accessed")
+
+
 class HermesLite:
     """A memory: remember, recall, verify, prune, forget, digest. Safe for several threads.
 
@@ -12267,16 +12279,22 @@ class HermesLite:
     # `list` is this method.
     def list(self, *, room: str | None = None, category: str | None = None,
              since: str | None = None, unverified: bool = False, tags: Iterable[str] = (),
-             agent: str | None = None, limit: int | None = None) -> Sequence[Memory]:
-        """Return memories, newest first, that pass every filter given."""
+             agent: str | None = None, limit: int | None = None, sort: str = "newest",
+             offset: int = 0) -> Sequence[Memory]:
+        """Return memories that pass every filter given, newest first or as *sort* says.
+
+        *sort* is newest, oldest, importance or accessed; ties are newest first. The first
+        *offset* are left out.
+        """
         rows = self.matching(room=room, category=category, since=since, unverified=unverified,
-                             tags=tags, agent=agent, limit=limit)
+                             tags=tags, agent=agent, limit=limit, sort=sort, offset=offset)
         self.systems.emit("list", [memory.id for memory in rows])
         return rows
 
     def matching(self, *, room: str | None = None, category: str | None = None,
                  since: str | None = None, unverified: bool = False, tags: Iterable[str] = (),
-                 agent: str | None = None, limit: int | None = None) -> Sequence[Memory]:
+                 agent: str | None = None, limit: int | None = None, sort: str = "newest",
+                 offset: int = 0) -> Sequence[Memory]:
         """Return what `list` does, without an event: for commands that emit one of their own."""
         wanted, room = tag_forms(tags), self.redactor.check_room(room)
         if category is not None:
@@ -12284,6 +12302,12 @@ class HermesLite:
         if limit is not None and (type(limit) is not int or limit < 1):
             raise UsageError(f"limit is {self.redactor.quote(limit)}; "
                              "give a whole number from 1 up")
+        if type(offset) is not int or offset < 0:
+            raise UsageError(f"offset is {self.redactor.quote(offset)}; "
+                             "give a whole number from 0 up")
+        if sort not in SORTS:
+            raise UsageError(f"sort is {self.redactor.quote(sort)}; use one of: "
+                             f"{', '.join(SORTS)}")
         start = self.calendar.moment(since, "since")
 
         def passes(memory: Memory) -> bool:
@@ -12298,8 +12322,14 @@ class HermesLite:
             rows = [memory for memory in tagged if passes(memory)]
         oldest = datetime.min.replace(tzinfo=timezone.utc)
         rows.sort(key=lambda memory: (parse_time(memory.created_at) or oldest, memory.id),
-                  reverse=True)
-        return [self.redactor.outgoing(memory) for memory in rows[:limit]]
+                  reverse=sort != "oldest")
+        if sort == "importance":
+            rows.sort(key=lambda memory: memory.importance, reverse=True)
+        elif sort == "accessed":
+            rows.sort(key=lambda memory: parse_time(memory.last_accessed) or oldest,
+                      reverse=True)
+        end = None if limit is None else offset + limit
+        return [self.redactor.outgoing(memory) for memory in rows[offset:end]]
 
     def rooms(self) -> Sequence[Room]:
         """Return every room with its retention and the number of memories in it."""
@@ -12800,10 +12830,11 @@ def _pieces_in_common(word: str, text: str) -> Iterator[str]:
         start = end
 
 
-def _list(memory: HermesLite, *, all_tags: bool, limit: int | None,
+def _list(memory: HermesLite, *, all_tags: bool, limit: int | None, offset: int = 0,
           **filters: Any) -> Sequence[Memory] | dict[str, int]:
     """List, or count the tags of what passes: most used first, ties by name."""
-    rows = memory.list(limit=None if all_tags else limit, **filters)
+    rows = memory.list(limit=None if all_tags else limit, offset=0 if all_tags else offset,
+                       **filters)
     if not all_tags:
         return _Listed(rows, {row.id: _kept_until(memory, row) for row in rows})
     counts = Counter(tag for row in rows for tag in tag_forms(row.tags))
@@ -12916,7 +12947,7 @@ def _version(memory: HermesLite) -> dict[str, object]:
 
 
 TOP_K_PARAM = Param("top_k", int, "at most this many (default: retrieval.default_top_k)", least=1)
-ROOM_PARAM = Param("room", str, "only this room")
+ROOM_PARAM = Param("room", str, "only this room", choices=tuple(DEFAULTS["rooms"]))
 TAGS_PARAM = Param("tags", str, "only what has all these tags", (), repeated=True)
 AGENT_PARAM = Param("agent", str, "only what this agent wrote")
 ID_PARAM = Param("id", MemoryId, "the memory's id, or its last characters", positional=True,
@@ -12928,13 +12959,14 @@ OPERATIONS = (
         Param("batch", Path, "keep every line of this file, a text or a JSON object each, at once; "
               "- reads standard input"),
         Param("category", str, "one of the categories of config.yaml; it says the room (default: "
-              "general, in events)", "general"),
+              "general, in events)", "general", choices=tuple(DEFAULTS["category_mapping"])),
         Param("importance", int, "1 to 10; 10 is never pruned", 5, least=1, most=10),
         Param("verified", bool, "confirmed: does not expire after 7 days", False, scope="review"),
         Param("source", str, "where it comes from"),
         Param("tags", str, "tags of it; after the text, several may follow", (), repeated=True),
         Param("agent", str, "the agent that says it"),
-        Param("position", str, "first or last in the conversation, for systems that score")),
+        Param("position", str, "first or last in the conversation, for systems that score",
+              choices=("first", "last"))),
         _show_remembered, writes=True),
     Operation("recall", "find memories by words and vectors", _recall, (
         Param("query", str, "words or a question; - reads standard input; none is all with "
@@ -12946,11 +12978,15 @@ OPERATIONS = (
         Param("query", str, "a text; - reads standard input", positional=True,
               required=True), TOP_K_PARAM), _show_hits),
     Operation("list", "list memories, newest first", _list, (
-        ROOM_PARAM, Param("category", str, "only this category"),
-        Param("since", str, "from this date on, or 12h, 1d, 2w"),
+        ROOM_PARAM, Param("category", str, "only this category",
+                          choices=tuple(DEFAULTS["category_mapping"])),
+        Param("since", str, "from this date on, or 12h, 1d, 2w, \"yesterday\", \"last week\""),
         Param("unverified", bool, "only what is not verified", False), TAGS_PARAM, AGENT_PARAM,
         Param("all_tags", bool, "count their tags instead", False),
-        Param("limit", int, "at most this many", least=1)), _show_memories),
+        Param("limit", int, "at most this many", least=1),
+        Param("sort", str, "which come first", "newest", choices=SORTS),
+        Param("offset", int, "leave out this many at the beginning", 0, least=0)),
+        _show_memories),
     Operation("show", "show one memory whole", _show, (ID_PARAM,), _show_memory),
     Operation("verify", "mark memories as confirmed: they do not expire after 7 days", _verify, (
         Param("id", MemoryId, "the ids, or their last characters", (), positional=True,
@@ -12968,7 +13004,7 @@ OPERATIONS = (
         replace(TAGS_PARAM, help="those with all these tags"),
         replace(AGENT_PARAM, help="those of this agent"),
         Param("source", str, "those from this source"),
-        Param("since", str, "those made on or after this date, or 12h, 1d, 2w ago"),
+        Param("since", str, "those made on or after this date, or 12h, 1d, 2w, yesterday"),
         Param("until", str, "those made on or before this date"),
         Param("reason", str, "why; kept beside the id"),
         Param("purge", bool, "rewrite the backups that still hold it, too", False),
@@ -12996,7 +13032,8 @@ OPERATIONS = (
               format_mapping),
     Operation("init", "create the data root and its config.yaml", _init, (
         Param("compress", str, "storage.compress in the new config.yaml: zstd, with which the "
-              "archive keeps its records compressed, or none"),), format_mapping, writes=True,
+              "archive keeps its records compressed, or none", choices=("none", "zstd")),),
+              format_mapping, writes=True,
               scope="local"),
     Operation("version", "show the version and the data root", _version, (), format_mapping),
 )
@@ -13063,35 +13100,56 @@ def _run(words: list[str]) -> int:
     words = join_command_words(words)
     wanted = _command_of(words)
     known = load_commands(wanted)
+    wants_help = bool({"-h", "--help"} & {*words})
     if wanted is not None and is_group(wanted, known):
-        print(help_of_group(wanted, known, is_asked=bool({"-h", "--help"} & {*words})))
+        print(help_of_group(wanted, known, is_asked=wants_help))
         return 0
-    if wanted in known and not {"-h", "--help"} & {*words}:
+    if wanted is not None:
+        check_installed(wanted, known)
+    if wants_help and wanted in (None, *known) and (describe := _hook("help_text")):
+        print(describe(known, wanted))
+        return 0
+    if wanted in known and not wants_help:
         known = {wanted: known[wanted]}            # the others only fill the help
     parser = build_parser(known)
     arguments = vars(parser.parse_args(words))
     if arguments.get("command") is None:
-        parser.print_help()
-        return 0
+        return _run([*words, "--help"])
     operation = known[arguments.pop("command")]
     root = arguments.pop("root", None)
+    is_quiet = arguments.get("quiet", False)
     with (operation.open or HermesLite)(root) as memory:
         result = perform(memory, operation, arguments)
-    for sentence in (*result_warnings(result), *memory.take_notices()):
-        print_message(sentence)
+    if not is_quiet:
+        for sentence in (*result_warnings(result), *memory.take_notices()):
+            print_message(sentence)
     return getattr(result, "exit_code", 0)
+
+
+def check_installed(command: str, known: Mapping[str, Operation]) -> None:
+    """Raise ConfigError for a command whose part of hermes_ext is not installed."""
+    if command in known:
+        return
+    if not _registered("CONTENTS"):
+        raise ConfigError(explain_usage(f"invalid choice: {command!r}", known))
+    if command in _registered("MISSING"):
+        raise ConfigError(f"there is no command {command!r} here: "
+                          f"{_registered('MISSING')[command]} is not installed; install the "
+                          "package again, or put that file or folder back")
 
 
 def perform(memory: HermesLite, operation: Operation, arguments: dict[str, object], *,
             surface: str = "cli") -> object:
     """Run one operation with what the parser read, print its result and return it."""
     as_json = bool(arguments.pop("json", False))
+    is_quiet = bool(arguments.pop("quiet", False))
     for param in operation.params:
         arguments[param.name] = _read_value(param, arguments.get(param.name))
-    memory.store.progress = _progress if sys.stderr.isatty() else None
+    shows_progress = sys.stderr.isatty() and not is_quiet
+    memory.store.progress = _Progress().show if shows_progress else None
     result = run_operation(memory, operation, arguments, surface=surface, confirm=_confirm,
                            agent=memory.config.env("HERMES_AGENT") or None)
-    _print_result(operation, result, as_json)
+    _print_result(operation, result, as_json=as_json, is_quiet=is_quiet)
     sys.stdout.flush()
     return result
 
@@ -13238,6 +13296,8 @@ def build_parser(known: Mapping[str, Operation]) -> argparse.ArgumentParser:
     shared = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     shared.add_argument("--root", metavar="DIR", help="the data root")
     shared.add_argument("--json", action="store_true", help="print JSON")
+    shared.add_argument("--quiet", action="store_true",
+                        help="print data and errors alone: no notices, progress, colour or pager")
     parser = Parser(prog="hermes-lite", parents=[shared], allow_abbrev=False,
                     description="The memory of your agents, in files of your own.",
                     epilog="exit codes: 0 ok, 1 failure, 2 usage, 3 configuration, 10 not "
@@ -13259,9 +13319,11 @@ def explain_usage(message: str, known: Iterable[str], *, takes_tags: bool = Fals
     if unknown := re.search(r"invalid choice: '(.*?)'", message):
         import difflib
         near = difflib.get_close_matches(unknown[1], list(known), 1, 0.6)
-        return f"there is no command {unknown[1]!r}" + (
-            f"; did you mean '{near[0]}'?" if near else "" if _registered("CONTENTS") else
-            "; beside hermes_lite.py lies no folder hermes_ext, which holds many of them")
+        advice = f"; did you mean '{near[0]}'?" if near else ""
+        if not _registered("CONTENTS"):
+            advice = ("; beside hermes_lite.py lies no folder hermes_ext, which holds many of them"
+                      + advice)
+        return f"there is no command {unknown[1]!r}{advice}"
     if "unrecognized arguments" in message and ": -" not in message:
         return f"{message}; put a text of several words in quotes"
     if "arguments are required" in message:
@@ -13279,13 +13341,18 @@ def _add_param(parser: argparse.ArgumentParser, param: Param) -> None:
     if param.positional:
         many = "+" if param.required else "*"
         one = None if param.required else "?"
-        parser.add_argument(param.name, help=param.help, default=param.default,
+        parser.add_argument(param.name, help=_with_choices(param), default=param.default,
                             nargs=many if param.repeated else one)
     else:
         how = {"action": "extend", "nargs": "+", "default": list(param.default or ())} if (
             param.repeated) else {"default": param.default}
-        parser.add_argument(flag, dest=param.name, help=param.help, metavar=param.name.upper(),
-                            **how)
+        parser.add_argument(flag, dest=param.name, help=_with_choices(param),
+                            metavar=param.name.upper(), **how)
+
+
+def _with_choices(param: Param) -> str:
+    text = param.help.replace("%", "%%")
+    return f"{text}: {', '.join(param.choices)}" if param.choices else text
 
 
 def _read_value(param: Param, word: object) -> object:
@@ -13332,16 +13399,26 @@ def _confirm(memory: HermesLite, operation: Operation, arguments: dict[str, obje
         raise Refused("nothing was changed", "not_confirmed")
 
 
-def _print_result(operation: Operation, result: object, as_json: bool) -> None:
-    """Print data: JSON with the library's field names, or the lines of the operation."""
+def _print_result(operation: Operation, result: object, *, as_json: bool,
+                  is_quiet: bool) -> None:
+    """Print data: JSON with the library's field names, or the lines of the operation.
+
+    On a terminal a system may show the lines with colour, as a table or page by page.
+    """
     if as_json:
         value = {"hits": result, "degraded": result.degraded} if isinstance(
             result, Hits) else result
         print(printable_json(plain(value)))
         return
-    lines = list(operation.show(result)) if operation.show else []
-    for line in lines:
-        print(printable(line))
+    lines = [printable(line) for line in operation.show(result)] if operation.show else []
+    is_for_eyes = bool(lines) and sys.stdout.isatty() and not is_quiet
+    present = _hook("print_on_terminal") if is_for_eyes else None
+    if present is not None:
+        present(operation, result, lines)
+    else:
+        print(*lines, sep="\n", end="\n" if lines else "")
+    if is_quiet:
+        return
     if operation.show and not lines and not getattr(result, "dropped", ()):
         why = getattr(result, "why_empty", "")
         print_message(f"nothing found: {why}" if why else "nothing found")
@@ -13354,10 +13431,19 @@ def result_warnings(result: object) -> tuple[str, ...]:
     return (*found, *([degraded] if isinstance(degraded, str) else degraded))
 
 
-def _progress(what: str, done: int, total: int) -> None:
-    """Show long work on one line of the terminal, and clear it at the end."""
-    line = f"\r{printable(what)} {done:,} of {total:,}" if done < total else "\r" + " " * 60 + "\r"
-    print(line, end="", file=sys.stderr, flush=True)
+class _Progress:
+    """Shows work of more than a second on one line of the terminal, and clears it at the end."""
+
+    def __init__(self) -> None:
+        self._from = time.monotonic() + 1.0
+
+    def show(self, what: str, done: int, total: int) -> None:
+        """Show how much is done; where nothing was shown there is nothing to clear."""
+        if time.monotonic() < self._from:
+            return
+        line = f"\r{printable(what)} {done:,} of {total:,}" if done < total else (
+            "\r" + " " * 60 + "\r")
+        print(line, end="", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -6948,12 +6948,12 @@ class Commands(Case):
                 (("show",), 2, "required: id; it goes after -- where it starts with -"),
                 (("remember", "x" * 5, "y"), 2, "unrecognized arguments: y; put a text of several"),
                 (("list", "--nonsense"), 2, "unrecognized arguments: --nonsense (`hermes-lite list"),
-                (("foo",), 2, "no command 'foo'; beside hermes_lite.py lies no folder" if ALONE
+                (("foo",), 3 if ALONE else 2, "no command 'foo'; beside hermes_lite.py lies no folder" if ALONE
                  else "no command 'foo' (`hermes-lite --help"),
                 *((("list", "--root", empty), 2, "the data root is empty") for empty in ("", " ")),
                 (("remember", "x", "--position", "middle"), 2, "give first or last"),
-                (("nonsense",), 2, "no command 'nonsense'"),
-                (("rember", "x"), 2, "did you mean 'remember'"), (("--nonsense",), 2, "unrecognized"),
+                (("nonsense",), 3 if ALONE else 2, "no command 'nonsense'"),
+                (("rember", "x"), 3 if ALONE else 2, "did you mean 'remember'"), (("--nonsense",), 2, "unrecognized"),
                 (("remember", NOTES[1], "--categ", "config"), 2, "unrecognized"),
                 (("remember", NOTES[1], "--category", "nonsense"), 2, "unknown category"),
                 *((("remember", NOTES[1], "--importance", n), 2, "whole number from 1 to 10")

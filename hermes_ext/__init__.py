@@ -19,17 +19,20 @@ The other tables give a system a role; the core knows the role and never the nam
         before_command(memory, command)    runs before a command of the command line
         forget_selection(memory, ...)      does `forget` with a selection or --purge
         check_compression()                raises when no package reads a compressed archive
+        help_text(known, command)          writes the help, of all commands where it is None
+        print_on_terminal(operation, result, lines)    prints with colour, a table or a pager
+    MISSING       {command: file or folder of its system}, of systems that were deleted
 
 Each folder is one group of systems, and no folder imports another: any folder, or a module that
 lies beside this file, can be deleted, and what remains works. Deleted systems leave the tables
-when this file is imported. calls, cold_files, framing, host_notes, program and scores are no
+when this file is imported. calls, cold_files, command_help, framing, host_notes, program and scores are no
 systems; all may import them.
 """
 
 import os
 from pathlib import Path
 
-__all__ = ["AUTOSTART", "CONTENTS", "HOOKS", "OPTIONS", "STORES", "VECTORIZERS"]
+__all__ = ["AUTOSTART", "CONTENTS", "HOOKS", "MISSING", "OPTIONS", "STORES", "VECTORIZERS"]
 
 STORES: dict[str, str] = {"archive": "archive"}
 VECTORIZERS: dict[str, str] = {"e5": "embedders", "use": "embedders", "e5+use": "embedders"}
@@ -54,6 +57,8 @@ HOOKS: dict[str, tuple[str, str]] = {
     "before_command": ("vault", "take_over"),
     "forget_selection": ("forget", "forget"),
     "check_compression": ("archive", "check_package"),
+    "help_text": ("completion", "help_text"),
+    "print_on_terminal": ("terminal", "print_on_terminal"),
 }
 
 CONTENTS: dict[str, tuple[str, dict[str, str]]] = {
@@ -159,6 +164,10 @@ CONTENTS: dict[str, tuple[str, dict[str, str]]] = {
         "cron install": "add a job to the crontab, and nothing else",
         "cron remove": "take the jobs of this memory out of the crontab",
         "cron show": "print the lines for cron, and units for systemd"}),
+    "completion": ("completion", {
+        "completion": "print the completion of a shell: bash, zsh or fish",
+        "man": "print the manual page"}),
+    "terminal": ("terminal", {}),
     "shell": ("shell", {"shell": "type commands one after the other"}),
     "mcp": ("mcp", {"mcp": "serve the memory to a client of the Model Context Protocol"}),
     "settings": ("settings", {
@@ -180,8 +189,11 @@ def _is_installed(module: str) -> bool:
     return os.path.exists(f"{path}.py") or os.path.exists(os.path.join(path, "__init__.py"))
 
 
+MISSING: dict[str, str] = {}
 for _name in [name for name, (module, _) in CONTENTS.items() if not _is_installed(module)]:
-    del CONTENTS[_name]
+    _module, _commands = CONTENTS.pop(_name)
+    for _command in _commands:                     # of two words: the first alone, too
+        MISSING[_command] = MISSING[_command.split()[0]] = f"hermes_ext/{_module}"
 for _backend in [backend for backend, name in VECTORIZERS.items() if name not in CONTENTS]:
     del VECTORIZERS[_backend]
 for _command in OPTIONS:

@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from hermes_lite import (HermesError, HermesLite, Operation, Record, UsageError, build_parser,
+                         check_installed,
                          explain_usage, help_of_group, is_group, join_command_words,
                          load_commands, perform, print_message, result_warnings)
 
@@ -91,6 +92,7 @@ def _run(memory: HermesLite, words: list[str]) -> int:
     if is_group(name, known):
         print(help_of_group(name, known, is_asked="--help" in rest))
         return 0
+    check_installed(name, known)
     if name not in known:
         raise UsageError(explain_usage(f"invalid choice: {name!r}", (*known, *_OWN)))
     operation = known[name]
@@ -113,8 +115,11 @@ def _check(operation: Operation, rest: list[str]) -> None:
 
 def _performed(memory: HermesLite, operation: Operation, arguments: dict[str, object]) -> int:
     opened = operation.open(memory.root) if operation.open else contextlib.nullcontext(memory)
+    is_quiet = arguments.get("quiet", False)
     with opened as used:
         result = perform(used, operation, arguments, surface="shell")
+    if is_quiet:
+        return getattr(result, "exit_code", 0)
     for sentence in (*result_warnings(result), *used.take_notices()):
         print_message(sentence)
     return getattr(result, "exit_code", 0)

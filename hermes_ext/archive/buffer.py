@@ -34,7 +34,7 @@ from datetime import datetime, timedelta
 import hermes_lite as core
 from hermes_ext.scores import stored_score
 from hermes_lite import (ConfigError, FileStore, HermesLite, Hit, Memory, Operation, StorageError,
-                         Store, UsageError)
+                         Store)
 
 __all__ = ["Buffer", "BufferedStore", "OPERATIONS", "system"]
 
@@ -292,7 +292,7 @@ def system(memory: HermesLite, *, entries: int = 2_048, threshold: float = 3,
 def _buffer(memory: HermesLite) -> list[dict[str, object]]:
     """Return what the buffer holds and the archive still says, the most recently used first."""
     if not isinstance(memory.store, BufferedStore):
-        raise UsageError("the buffer is not switched on; name it under systems in config.yaml")
+        raise ConfigError("the buffer is not switched on; name it under systems in config.yaml")
     rows = []
     for memory_id, entry in reversed(memory.store.entries.items()):
         if memory.store.archive.text(memory_id) == entry.content:

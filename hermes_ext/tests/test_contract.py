@@ -29,7 +29,7 @@ MODULES = [*sorted(path for path in (HOME / "hermes_ext").rglob("*.py")
 PACKAGE = HOME / "hermes_ext"
 FOLDERS = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py")
                  if path.parent != TESTS)
-SHARED = ("calls", "cold_files", "framing", "host_notes", "program",
+SHARED = ("calls", "cold_files", "command_help", "framing", "host_notes", "program",
           "scores")       # no systems; every folder may import them
 
 
@@ -178,7 +178,7 @@ class Deleted(unittest.TestCase):
         for command in sorted(lost):
             self.assertNotRegex(help_text, rf"(?m)^    {command} ")
             refused = self.run_in(home, command)
-            self.assertEqual(refused.returncode, 2, refused.stderr)
+            self.assertEqual(refused.returncode, 3, refused.stderr)
             self.assertIn(f"there is no command '{command}'", refused.stderr)
 
     def test_any_folder_can_be_deleted(self) -> None:
