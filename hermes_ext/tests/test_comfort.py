@@ -190,7 +190,6 @@ class Help(OnTheCommandLine):
         shown = self.run_in("hermes-lite --help").stdout
         for title in GROUPS:
             self.assertIn(f"\n{title}:\n", shown)
-        self.assertNotIn("\nMore:\n", shown, "a command stands in no group")
         for name in core._command_names():
             self.assertEqual(len(re.findall(rf"(?m)^    {re.escape(name)} ", shown)), 1, name)
         self.assertEqual(self.run_in("hermes-lite").stdout, shown)
