@@ -84,7 +84,6 @@ class Page(Served):
         page.wait_for_selector("#detail .content")
         self.assertIn("5433", page.locator("#detail .content").inner_text())
         self.assertIn("cli remember", page.locator("#detail").inner_text())
-        self.picture(page, "page-light")
         page.click("#verify")
         expect(page.locator("#toast")).to_contain_text("Verified.")
         self.assertTrue(self.kept()["The staging database listens on port 5433"])
@@ -206,6 +205,76 @@ class Page(Served):
             self.picture(page, name)
         page.select_option("#language", "de")
         self.assertEqual(page.locator("#tab-memories").inner_text(), "Erinnerungen")
+        names = page.evaluate("""async () => {
+            const { TEXTS } = await import("/static/i18n.js");
+            return Object.values(TEXTS).map((texts) => Object.keys(texts).sort());
+        }""")
+        self.assertEqual(len(names), 3)
+        self.assertEqual(names[0], names[1])
+        self.assertEqual(names[0], names[2])
+
+    def test_undo_asks_where_the_last_act_is_another_one(self):
+        self.fill()
+        page = self.look()
+        page.locator(".row", has_text="Olga").click()
+        page.wait_for_selector("#detail .content")
+        page.click("#forget")
+        self.rows(page, len(NOTES) - 1)
+        text = "The pier is closed on Monday"
+        self.ask("POST", "/api/v1/memory", self.token("write"), json={"text": text})
+        page.locator(".row", has_text=text).wait_for()
+        page.keyboard.press("u")
+        expect(page.locator("#toast")).to_contain_text(text)
+        self.assertIn(text, self.kept())
+        page.click("#take-back")
+        page.locator(".row", has_text=text).wait_for(state="detached")
+        self.assertNotIn(text, self.kept())
+
+    def test_what_contradicts_is_marked_and_can_be_forgotten(self):
+        self.fill()
+        page = self.look()
+        newer = "The staging database listens on port 5499"
+        self.ask("POST", "/api/v1/memory", self.token("write"), json={
+            "text": newer, "tags": ["staging", "database"]})
+        page.locator(".row", has_text=newer).click()
+        expect(page.locator("#detail h2.bad + ul")).to_have_text(NOTES[0][0])
+        self.picture(page, "page-light")
+        page.click("#tab-decide")
+        page.locator(".versus > div", has_text=newer).locator(".button.bad").click()
+        page.wait_for_selector("text=Nothing waits for a decision.")
+        self.assertNotIn(newer, self.kept())
+
+    def test_filters_hold_for_a_search_and_on_a_narrow_screen(self):
+        self.fill()
+        page = self.look(width=390)
+        page.locator("#filters .tag", has_text="people").click()
+        self.rows(page, 2)
+        page.fill("#search", "Hamburg ferry")
+        page.locator("mark").first.wait_for()
+        page.locator("#filters .agent", has_text="ops").click()
+        expect(page.locator(".row").first).to_contain_text("Kim")
+        page.fill("#search", "")
+        page.locator("#filters .tag", has_text="people").click()
+        page.locator("#filters .agent", has_text="ops").click()
+        self.rows(page, len(NOTES))
+        page.keyboard.press("Escape")
+        page.click("#tab-timeline")
+        page.fill("#topic", "people")
+        page.keyboard.press("Enter")
+        expect(page.locator(".moments li")).to_have_count(2)
+
+    def test_what_cannot_be_shown_is_a_plain_sentence(self):
+        page = self.look()
+        expect(page.locator(".state")).to_contain_text("Nothing is remembered yet.")
+        page.fill("#search", "nowhere")
+        expect(page.locator(".state")).to_contain_text("Nothing was found")
+        page.route("**/api/v1/me", lambda route: route.abort())
+        page.reload()
+        expect(page.locator(".state")).to_contain_text("The server does not answer.")
+        page.unroute("**/api/v1/me")
+        page.click(".retry")
+        expect(page.locator(".state")).to_contain_text("Nothing is remembered yet.")
+        self.complaints[:] = [one for one in self.complaints if "ERR_FAILED" not in one]
 
     def test_without_a_token_it_asks_for_one_and_a_reader_gets_no_buttons(self):
         self.fill()

@@ -49,6 +49,16 @@ export function run(name, args = {}) {
   });
 }
 
+// Run an operation whose system may be off, or whose memory may be gone; null then.
+export async function quietly(name, args) {
+  try {
+    return await run(name, args);
+  } catch (problem) {
+    if (problem instanceof ApiError && problem.status !== 401) return null;
+    throw problem;
+  }
+}
+
 export function me() {
   return request("/api/v1/me");
 }

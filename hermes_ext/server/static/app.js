@@ -1,18 +1,26 @@
 // The page: what the agent believes, to look at, to confirm, to decide and to forget.
 
 import * as api from "./api.js";
-import { $, el, fill } from "./dom.js";
+import { $, el, fill, marked } from "./dom.js";
 import { drawGraph } from "./graph.js";
-import { LANGUAGES, chooseLanguage, day, number, t } from "./i18n.js";
+import { LANGUAGES, chooseLanguage, day, moment, number, t, tOr } from "./i18n.js";
 import { VirtualList } from "./list.js";
+import { contradicting, openPairs, replacedBy, tagsOf } from "./memories.js";
 import { bars, days } from "./plots.js";
 
 const TABS = ["memories", "review", "decide", "timeline", "graph", "stats"];
 const MOST = 20000;        // memories that the page reads
 const FIRST = 200;         // … of which these are shown while the others come
+const MOST_CHANGED = 40;   // more changes than that, and all are read again
+const EVENTS_MS = 1000;    // how often the page reads again at most, while others write
+
+// The audit log names these, too; who reads a history asks for what changed the memory.
+const READS = new Set(["brain levels", "concept show", "concept list", "timeline", "conflicts",
+  "pending", "pending-rules", "active-rules", "rule-conflicts", "anchors", "score", "stale"]);
 
 const state = { tab: "memories", rows: [], hits: null, whyEmpty: "", room: null, tag: null,
-  agent: null, shown: null, me: null, isLoaded: false };
+  agent: null, shown: null, me: null, isLoaded: false, problem: null, topic: "",
+  mine: null };            // ids of this page's last act: `undo` takes it back unasked
 let list = null;
 let searches = 0;
 
@@ -30,6 +38,50 @@ async function load() {
   draw();
 }
 
+// Read again what an act has changed; all, where that is much or unknown.
+async function refresh(ids, gone = new Set()) {
+  if (!ids || ids.length > MOST_CHANGED || !state.isLoaded) {
+    await load();
+    return;
+  }
+  const newest = await api.run("list", { limit: FIRST });
+  const fresh = new Map(newest.map((row) => [row.id, row]));
+  const others = await Promise.all(ids.filter((id) => !fresh.has(id) && !gone.has(id)).map(
+    (id) => api.quietly("show", { id })));
+  for (const row of others.filter(Boolean)) {
+    fresh.set(row.id, { ...row, kept_until: row.meta?.lanes?.until ?? keptUntil(row.id) });
+  }
+  const changed = new Set(ids);
+  const kept = state.rows.filter((row) => !fresh.has(row.id) && !changed.has(row.id));
+  state.rows = [...fresh.values(), ...kept].sort((a, b) => (
+    b.created_at.localeCompare(a.created_at) || b.id.localeCompare(a.id)));
+  if (gone.has(state.shown) && !fresh.has(state.shown)) closeMemory();
+  state.hits = state.hits?.filter((row) => fresh.has(row.id) || !changed.has(row.id))
+    .map((row) => ({ ...row, ...fresh.get(row.id) })) ?? null;
+  redraw();
+}
+
+// Draw what follows the memories; a graph or a plot that somebody looks at stays as it is.
+function redraw() {
+  if (["graph", "stats"].includes(state.tab)) drawFrame();
+  else draw();
+}
+
+const changedByOthers = new Map();         // id -> what was done last
+let readingLater = 0;
+
+function heard(event) {
+  event.ids.forEach((id) => changedByOthers.set(id, event.type));
+  if (readingLater) return;
+  readingLater = setTimeout(() => {
+    readingLater = 0;
+    const ids = [...changedByOthers.keys()];
+    const gone = new Set(ids.filter((id) => changedByOthers.get(id) === "forget"));
+    changedByOthers.clear();
+    refresh(ids, gone).catch(fail);
+  }, EVENTS_MS);
+}
+
 async function search() {
   const query = $("search").value.trim();
   const turn = ++searches;
@@ -39,7 +91,8 @@ async function search() {
     return;
   }
   if (!["memories", "review"].includes(state.tab)) state.tab = "memories";
-  const found = await api.run("recall", { query, top_k: 50 });
+  const filters = { room: state.room, tags: state.tag ? [state.tag] : null, agent: state.agent };
+  const found = await api.run("recall", { query, top_k: 50, ...filters });
   if (turn !== searches) return;                 // a newer question has been asked
   state.hits = found.hits.map((hit) => ({ ...hit.memory, kept_until: keptUntil(hit.memory.id),
     hit }));
@@ -66,8 +119,9 @@ function draw() {
   drawFilters();
   const view = $("view");
   const hasRows = ["memories", "review"].includes(state.tab);
+  view.setAttribute("aria-labelledby", `tab-${state.tab}`);
   view.classList.toggle("rows", hasRows);
-  $("filters").hidden = !hasRows && state.tab !== "timeline";
+  $("filters").hidden = !hasRows && !["timeline", "graph"].includes(state.tab);
   if (hasRows) drawRows(view);
   else {
     list = null;
@@ -83,22 +137,32 @@ function drawFrame() {
   $("help-button").setAttribute("aria-label", t("help"));
   const waiting = state.rows.filter((row) => !row.execution_verified).length;
   fill($("tabs"), ...TABS.map((name) => el("button", { type: "button", role: "tab",
-    id: `tab-${name}`, "aria-selected": String(state.tab === name), onclick: () => go(name) },
+    id: `tab-${name}`, "aria-selected": String(state.tab === name), "aria-controls": "view",
+    tabindex: state.tab === name ? "0" : "-1", onclick: () => go(name) },
   t(name), name === "review" && waiting > 0 && el("span", { class: "count" }, number(waiting)))));
 }
 
 function drawFilters() {
   const rows = state.hits ?? state.rows;
-  const parts = [["rooms", "room", (row) => [row.room]], ["tags", "tag", (row) => row.tags ?? []],
+  const parts = [["rooms", "room", (row) => [row.room]], ["tags", "tag", tagsOf],
     ["agents", "agent", (row) => (row.agent ? [row.agent] : [])]];
   fill($("filters"), ...parts.flatMap(([title, key, valuesOf]) => {
     const counts = count(rows.flatMap(valuesOf)).slice(0, 30);
+    const chosen = state[key];
+    if (chosen && !counts.some(([name]) => name === chosen)) counts.unshift([chosen, 0]);
     if (!counts.length) return [];
     return [el("h2", {}, t(title)), ...counts.map(([name, amount]) => el("button", {
-      type: "button", "aria-pressed": String(state[key] === name), title: name,
-      onclick: () => { state[key] = state[key] === name ? null : name; draw(); } },
-    el("span", {}, name), el("span", {}, number(amount))))];
+      type: "button", id: `${key}-${name}`, title: name, class: key,
+      "aria-pressed": String(chosen === name), "data-room": key === "room" && name,
+      onclick: () => filter(key, chosen === name ? null : name) },
+    el("span", {}, key === "tag" ? `#${name}` : name), el("span", {}, number(amount))))];
   }));
+}
+
+function filter(key, value) {
+  state[key] = value;
+  draw();
+  if (state.hits) search().catch(fail);
 }
 
 function count(names) {
@@ -111,7 +175,9 @@ function drawRows(view) {
   const rows = filtered();
   if (!rows.length) {
     list = null;
-    fill(view, el("p", { class: "state" }, emptySentence()));
+    fill(view, el("p", { class: "state", lang: state.hits && state.whyEmpty ? "en" : null },
+      emptySentence()), state.problem && el("button", { type: "button", class: "button retry",
+      onclick: start }, t("retry")));
     return;
   }
   const why = state.hits ? t("found", number(rows.length)) : t("shown", number(rows.length));
@@ -124,6 +190,7 @@ function drawRows(view) {
 }
 
 function emptySentence() {
+  if (state.problem) return state.problem;
   if (!state.isLoaded) return t("loading");
   if (state.hits) return state.hits.length ? t("none") : t("nothing", state.whyEmpty || "–");
   if (!state.rows.length) return t("empty");
@@ -134,51 +201,77 @@ function emptySentence() {
 function drawRow(row) {
   const kept = row.execution_verified ? el("span", { class: "good" }, t("verified"))
     : el("span", { class: "warn" }, row.kept_until ? t("until", day(row.kept_until)) : t("unverified"));
-  return [el("span", { class: "text" }, row.content), el("span", { class: "facts" },
-    row.hit && row.hit.confidence > 0
-      && el("span", {}, t("sure", Math.round(row.hit.confidence * 100))),
-    el("span", {}, day(row.created_at)), el("span", {}, row.room), kept,
-    row.agent && el("span", {}, t("by", row.agent)),
-    (row.tags ?? []).slice(0, 4).map((tag) => el("span", { class: "tag" }, `#${tag}`)))];
+  return [el("span", { class: "text", dir: "auto" }, marked(row.content, row.hit?.why?.words)),
+    el("span", { class: "facts" }, el("span", { class: "room", "data-room": row.room }, row.room),
+      el("span", {}, day(row.created_at)), kept,
+      row.hit && row.hit.confidence > 0
+        && el("span", {}, t("sure", Math.round(row.hit.confidence * 100))),
+      (row.tags ?? []).includes("lanes/held") && el("span", { class: "warn" }, t("waits")),
+      row.agent && el("span", {}, t("by", row.agent)),
+      tagsOf(row).slice(0, 4).map((tag) => el("span", { class: "tag" }, `#${tag}`)))];
 }
 
 // -- one memory ---------------------------------------------------------------
 
 async function openMemory(id) {
   state.shown = id;
-  const [row, provenance, levels] = await Promise.all([
-    api.run("show", { id }), quietly("provenance", { id }), quietly("brain levels", { id })]);
+  const [row, provenance, levels, conflicts] = await Promise.all([
+    api.run("show", { id }), api.quietly("provenance", { id }),
+    api.quietly("brain levels", { id }), contradicting(state.rows, id)]);
   if (state.shown !== id) return;
+  const sameTag = state.rows.filter((other) => other.id !== id && tagsOf(row).length
+    && tagsOf(other).includes(tagsOf(row)[0])).slice(0, 4);
   const hit = state.hits?.find((each) => each.id === id)?.hit;
   const box = $("detail");
   fill(box,
     el("button", { type: "button", class: "plain close", "aria-label": t("close"),
       onclick: closeMemory }, "✕"),
-    el("p", { class: "content" }, row.content),
+    el("p", { class: "content", dir: "auto" }, row.content),
     el("div", { class: "actions" },
       !row.execution_verified && may("review") && el("button", { type: "button",
         class: "button main", id: "verify", onclick: () => verify(id) }, t("verify")),
       may("write") && el("button", { type: "button", class: "button bad", id: "forget",
         onclick: () => forget(id) }, t("forget")),
       !may("write") && el("span", { class: "muted" }, t("readOnly"))),
-    facts(row),
+    facts(row, provenance),
+    tagsOf(row).length > 0 && el("p", { class: "chips" }, tagsOf(row).map((tag) => el("button", {
+      type: "button", class: "chip", onclick: () => showTag(tag) }, `#${tag}`))),
+    section("contradicts", conflicts.map(linkTo), "bad"),
     section("why", (hit?.why?.because ?? []).map((one) => el("li", {}, one))),
-    section("supersedes", row.supersedes ? [link(row.supersedes, row.supersedes)] : []),
+    section("supersedes", replacedBy(state.rows, row).map(linkTo)),
     section("made_from", (levels?.[0]?.cases ?? []).map(linkTo)),
     section("made_into", (levels?.[0]?.drawn ?? []).map(linkTo)),
-    section("acts", (provenance?.acts ?? []).map((act) => el("li", {},
-      `${day(act.at)} · ${act.what} · ${act.surface}${act.agent ? ` · ${act.agent}` : ""}`))));
+    section("same_tag", sameTag.map(linkTo)),
+    section("acts", (provenance?.acts ?? []).filter((act) => !READS.has(act.what)).map(actItem),
+      "history"),
+    !provenance?.audited && el("p", { class: "muted" }, t("notAudited")));
   box.hidden = false;
 }
 
-function facts(row) {
+function actItem(act) {
+  return el("li", {}, el("time", { datetime: act.at }, moment(act.at)),
+    el("strong", {}, tOr(`act_${act.what}`, act.what)),
+    el("span", { class: "muted" }, [act.agent, act.surface, act.why].filter(Boolean).join(" · ")));
+}
+
+function showTag(tag) {
+  $("search").value = "";
+  Object.assign(state, { hits: null, room: null, agent: null, tag, tab: "memories" });
+  draw();
+}
+
+function facts(row, provenance) {
   const meta = row.meta ?? {};
-  const pairs = [["room", row.room], ["made", day(row.created_at)], ["source", row.source],
+  const authority = provenance?.authority;
+  const pairs = [["room", row.room], ["made", moment(row.created_at)], ["source", row.source],
+    ["session", provenance?.session],
     ["agent", row.agent], ["importance", row.importance],
     ["kept", keptSentence(row)],
     ["used", row.access_count ? t("usedTimes", row.access_count, day(row.last_accessed))
       : t("never")],
-    ["tags", (row.tags ?? []).join(", ")], ["lane", meta.lanes?.lane], ["origin", meta.lanes?.origin],
+    ["lane", meta.lanes?.lane], ["origin", meta.lanes?.origin],
+    ["confidence", authority && `${Math.round(authority.confidence * 100)} %`],
+    ["seal", authority && t(authority.sealed ? "sealed" : "notSealed")],
     ["strength", meta.brain?.strength_now], ["score", meta.salience?.now],
     ["hidden", (row.redacted ?? []).join(", ")]];
   return el("dl", {}, ...pairs.filter(([, value]) => value !== undefined && value !== null && value !== "")
@@ -187,13 +280,14 @@ function facts(row) {
 }
 
 function keptSentence(row) {
-  const until = keptUntil(row.id);
+  const until = row.meta?.lanes?.until ?? keptUntil(row.id);
   const kept = until ? t("until", day(until)) : t("forever");
   return row.execution_verified ? `${t("verified")}, ${kept}` : kept;
 }
 
-function section(title, items) {
-  return items.length > 0 && [el("h2", {}, t(title)), el("ul", { class: "plain-list" }, items)];
+function section(title, items, kind = "") {
+  return items.length > 0 && [el("h2", { class: kind }, t(title)),
+    el("ul", { class: `plain-list ${kind}` }, items)];
 }
 
 function link(id, text) {
@@ -207,8 +301,10 @@ function linkTo(one) {
 }
 
 function closeMemory() {
+  const hadFocus = $("detail").contains(document.activeElement);
   state.shown = null;
   $("detail").hidden = true;
+  if (hadFocus) (list?.node ?? $("view")).focus({ preventScroll: true });
 }
 
 // -- acting -------------------------------------------------------------------
@@ -218,22 +314,25 @@ function may(scope) {
   return scopes.includes(scope) || scopes.includes("admin");
 }
 
-async function act(work, sentence, canUndo = true) {
+// Do something to memories, say so, and read them again; *ids* are those that `undo` brings back.
+async function act(work, sentence, ids, gone) {
   try {
     await work();
-    toast(sentence, canUndo);
-    await load();
+    state.mine = ids;
+    toast(sentence, may("write") && ids.length > 0);
+    await refresh(ids, gone);
   } catch (problem) {
     fail(problem);
   }
 }
 
 function verify(id) {
+  if (!may("review")) return toast(t("needs", "review"), false);
   return act(async () => {
     await api.run("verify", { id: [id] });
     if (state.shown === id) await openMemory(id);
     markVerified(id);
-  }, t("isVerified"));
+  }, t("isVerified"), [id]);
 }
 
 function markVerified(id) {
@@ -243,32 +342,54 @@ function markVerified(id) {
 }
 
 function forget(id) {
+  if (!may("write")) return toast(t("needs", "write"), false);
   return act(async () => {
     await api.run("forget", { id });
     state.rows = state.rows.filter((row) => row.id !== id);
     state.hits = state.hits?.filter((row) => row.id !== id) ?? null;
     if (state.shown === id) closeMemory();
-  }, t("forgotten"));
+    redraw();
+  }, t("forgotten"), [id], new Set([id]));
 }
 
+// Take back the last act of this page. Where another came after it, by whomever, ask first.
 async function undo() {
   hideToast();
-  await act(async () => {
+  try {
+    const last = await api.run("undo", { dry_run: true });
+    const touched = [...(last.restored ?? []), ...(last.removed ?? [])];
+    if (state.mine?.some((id) => touched.includes(id))) await takeBack();
+    else toast(t("undoOther", [last.what, ...(last.texts ?? []).slice(0, 1)].join(" – ")), false,
+      takeBack);
+  } catch (problem) {
+    fail(problem);
+  }
+}
+
+async function takeBack() {
+  hideToast();
+  try {
     const done = await api.run("undo");
+    state.mine = null;
     toast(t("undone", done.what), false);
+    await refresh(done.restored && [...done.restored, ...done.removed], new Set(done.removed));
     await search();
-  }, t("undo"), false);
+    if (state.shown) await openMemory(state.shown);
+  } catch (problem) {
+    fail(problem);
+  }
 }
 
 let toastEnd = 0;
 
-function toast(sentence, canUndo) {
+function toast(sentence, canUndo, answer = null) {
   const box = $("toast");
   fill(box, el("span", {}, sentence), canUndo && el("button", { type: "button", id: "undo",
-    onclick: undo }, t("undo")));
+    onclick: undo }, t("undo")), answer && el("button", { type: "button", id: "take-back",
+    onclick: answer }, t("takeBack")));
   box.hidden = false;
   clearTimeout(toastEnd);
-  toastEnd = setTimeout(hideToast, 8000);
+  toastEnd = setTimeout(hideToast, 10_000);
 }
 
 function hideToast() {
@@ -277,40 +398,62 @@ function hideToast() {
 
 function fail(problem) {
   if (problem.status === 401) signIn();
-  else if (problem instanceof api.ApiError) toast(t("failed", problem.message), false);
-  else toast(t("away"), false);
+  else toast(sentenceOf(problem), false);
 }
 
-// Ask for what a system may not be there for; null then.
-async function quietly(name, args) {
-  try {
-    return await api.run(name, args);
-  } catch (problem) {
-    if (problem instanceof api.ApiError && problem.status !== 401) return null;
-    throw problem;
-  }
+function sentenceOf(problem) {
+  if (problem instanceof api.ApiError) return t("failed", problem.message);
+  return t("away");
 }
 
 // -- decisions ----------------------------------------------------------------
 
 async function drawDecisions(view) {
-  fill(view, el("p", { class: "state" }, t("loading")));
-  const [rules, facts, conflicts] = await Promise.all([
-    quietly("pending-rules"), quietly("pending"), quietly("conflicts")]);
-  if (state.tab !== "decide") return;
-  if (rules === null && conflicts === null) {
-    fill(view, el("p", { class: "state" }, t("off", "lanes")));
-    return;
+  if (!view.querySelector(".card[data-id]")) {
+    fill(view, el("p", { class: "state" }, t("loading")));
   }
+  const [rules, facts, conflicts, active] = await Promise.all([
+    api.quietly("pending-rules"), api.quietly("pending"), api.quietly("conflicts"),
+    api.quietly("active-rules")]);
+  const pairs = await openPairs(state.rows, (conflicts ?? []).map((one) => one.ids));
+  if (state.tab !== "decide") return;
   const cards = [
-    ...titled("rules", (rules ?? []).map((rule) => waiting(rule, rule.text,
-      () => api.run("approve-rule", { rule_id: rule.id, fingerprint: rule.fingerprint }),
+    ...titled("rules", (rules ?? []).map((rule) => waiting(rule, rule.text, (more) => api.run(
+      "approve-rule", { rule_id: rule.id, fingerprint: rule.fingerprint, ...more }),
       () => api.run("reject-rule", { rule_id: rule.id })))),
     ...titled("facts", (facts ?? []).map((fact) => waiting(fact, fact.content,
       () => api.run("approve", { ids: [fact.id], fingerprint: fact.fingerprint }),
       () => api.run("reject", { ids: [fact.id] })))),
-    ...titled("conflicts", (conflicts ?? []).map(conflictCard))];
-  fill(view, ...(cards.length ? cards : [el("p", { class: "state" }, t("decideEmpty"))]));
+    ...titled("conflicts", (conflicts ?? []).map(conflictCard)),
+    ...titled("perhaps", pairs.map(pairCard))];
+  fill(view, ...(cards.length ? cards : [el("p", { class: "state" },
+    rules === null && conflicts === null ? t("off", "lanes") : t("decideEmpty"))]),
+  ...titled("holding", (active ?? []).map(activeCard)));
+}
+
+function activeCard(rule) {
+  return el("div", { class: "card", "data-id": rule.id }, el("p", { dir: "auto" }, rule.text),
+    el("p", { class: "muted" }, whenOf(rule)),
+    may("review") && el("div", { class: "actions" }, el("button", {
+      type: "button", class: "button",
+      onclick: () => act(() => api.run("retire-rule", { rule_id: rule.id }), t("retired"),
+        [rule.id]) }, t("retire"))));
+}
+
+function whenOf(row) {
+  if (!row.triggers) return "";
+  return row.triggers.length ? t("when", row.triggers.join(", ")) : t("always");
+}
+
+// Two memories that contradict by their words; the one that is wrong can be forgotten.
+function pairCard(two) {
+  return el("div", { class: "card versus", "data-id": two[0].id }, two.map((row) => el("div", {},
+    el("p", {}, el("button", { type: "button", class: "link", dir: "auto",
+      onclick: () => openMemory(row.id) }, row.content)),
+    el("p", { class: "muted" },
+      [day(row.created_at), row.room, row.agent].filter(Boolean).join(" · ")),
+    may("write") && el("div", { class: "actions" }, el("button", { type: "button",
+      class: "button bad", onclick: () => forget(row.id) }, t("forgetThis"))))));
 }
 
 function titled(title, cards) {
@@ -318,38 +461,56 @@ function titled(title, cards) {
 }
 
 function waiting(row, text, approve, reject) {
-  const decide = (work, sentence) => act(async () => {
-    await work();
-    await drawDecisions($("view"));
-  }, sentence);
-  return el("div", { class: "card", "data-id": row.id }, el("p", {}, text),
-    el("p", { class: "muted" }, [row.origin, row.lane, row.waits_for].filter(Boolean).join(" · ")),
+  const decide = (work, sentence, gone) => act(work, sentence, [row.id], gone);
+  const approving = async () => {
+    try {
+      await approve();
+    } catch (problem) {
+      if (problem.reason !== "rule_conflict") throw problem;
+      offerAnyway(row.id, () => decide(() => approve({ ack_interactions: true }), t("approved")));
+      throw problem;
+    }
+  };
+  return el("div", { class: "card", "data-id": row.id }, el("p", { dir: "auto" }, text),
+    el("p", { class: "muted" },
+      [whenOf(row), row.origin, row.lane, row.waits_for].filter(Boolean).join(" · ")),
     may("review") && el("div", { class: "actions" },
       el("button", { type: "button", class: "button main approve",
-        onclick: () => decide(approve, t("approved")) }, t("approve")),
+        onclick: () => decide(approving, t("approved")) }, t("approve")),
       el("button", { type: "button", class: "button bad reject",
-        onclick: () => decide(reject, t("rejected")) }, t("reject"))));
+        onclick: () => decide(reject, t("rejected"), new Set([row.id])) }, t("reject"))));
+}
+
+// A rule that touches others needs a second word of the person.
+function offerAnyway(id, approve) {
+  const card = document.querySelector(`.card[data-id="${CSS.escape(id)}"] .approve`);
+  card?.replaceWith(el("button", { type: "button", class: "button anyway", onclick: approve },
+    t("anyway")));
 }
 
 function conflictCard(conflict) {
-  const texts = conflict.contents ?? conflict.memories?.map((one) => one.content) ?? [];
-  const ids = conflict.ids ?? conflict.memories?.map((one) => one.id) ?? [];
-  return el("div", { class: "card" },
+  const { ids, contents: texts } = conflict;
+  return el("div", { class: "card versus", "data-id": ids[0] },
     el("p", { class: "muted" }, [conflict.lane, conflict.slot].filter(Boolean).join(" · ")),
-    ...ids.map((id, index) => el("div", {}, el("p", {}, texts[index]),
+    ...ids.map((id, index) => el("div", {}, el("p", {}, el("button", { type: "button",
+      class: "link", dir: "auto", onclick: () => openMemory(id) }, texts[index])),
       may("review") && el("div", { class: "actions" }, el("button", { type: "button",
-        class: "button", onclick: () => act(async () => {
-          await api.run("resolve-conflict", { keep: id, drop: ids.filter((other) => other !== id) });
-          await drawDecisions($("view"));
-        }, t("settled")) }, t("keep"))))));
+        class: "button", onclick: () => act(
+          () => api.run("resolve-conflict",
+            { keep: id, drop: ids.filter((other) => other !== id) }),
+          t("settled"), ids) }, t("keep"))))));
 }
 
 // -- timeline, graph, numbers -------------------------------------------------
 
 function drawTimeline(view) {
+  if (state.topic) {
+    showTopic(view).catch(fail);
+    return;
+  }
   const rows = filtered();
   if (!rows.length) {
-    fill(view, el("p", { class: "state" }, emptySentence()));
+    fill(view, topicForm(), el("p", { class: "state" }, emptySentence()));
     return;
   }
   const byDay = new Map();
@@ -358,9 +519,41 @@ function drawTimeline(view) {
     byDay.set(key, [...(byDay.get(key) ?? []), row]);
   }
   const newest = [...byDay.keys()].sort().reverse();
-  fill(view, days(t("perDay"), daySpan(byDay)), ...newest.slice(0, 60).map((key) => el(
-    "div", { class: "card" }, el("h2", { class: "title" }, day(key)), el("ul", { class: "plain-list" },
-      byDay.get(key).slice(0, 20).map(linkTo)))));
+  const cards = newest.slice(0, 60).map((key) => el("div", { class: "card" },
+    el("h2", { class: "title" }, day(key)),
+    el("ul", { class: "plain-list" }, byDay.get(key).slice(0, 20).map(linkTo))));
+  fill(view, topicForm(), days(t("perDay"), daySpan(byDay)), cards);
+}
+
+// How one matter developed: first, turns, latest.
+async function showTopic(view) {
+  const { topic } = state;
+  const found = await api.quietly("timeline", { concept: topic });
+  if (state.tab !== "timeline" || state.topic !== topic) return;
+  const moments = found?.moments ?? [];
+  fill(view, topicForm(), moments.length ? el("ol", { class: "moments" }, moments.map(momentItem))
+    : el("p", { class: "state" }, t("topicEmpty", topic)));
+}
+
+function momentItem({ kind, memory }) {
+  return el("li", { class: kind },
+    el("span", { class: "muted" }, `${t(`moment_${kind}`)} · ${day(memory.created_at)}`),
+    el("button", { type: "button", class: "link", dir: "auto",
+      onclick: () => openMemory(memory.id) }, memory.content));
+}
+
+function topicForm() {
+  if (!state.me?.systems.includes("brain")) return null;
+  const field = el("input", { id: "topic", value: state.topic, list: "topics", autocomplete: "off",
+    placeholder: t("topicAll"), "aria-label": t("topic") });
+  const names = count(state.rows.flatMap(tagsOf)).slice(0, 100);
+  return el("form", { class: "topic", onsubmit: (event) => {
+    event.preventDefault();
+    state.topic = field.value.trim();
+    draw();
+  } }, field,
+  el("datalist", { id: "topics" }, names.map(([name]) => el("option", { value: name }))),
+  el("button", { class: "button" }, t("topic")));
 }
 
 function daySpan(byDay) {
@@ -376,13 +569,15 @@ function daySpan(byDay) {
 async function showGraph(view) {
   fill(view, el("p", { class: "state" }, t("loading")));
   try {
-    await drawGraph(view, openMemory);
+    await drawGraph(view, filtered(), { openMemory, showTag, hasBrain:
+      state.me.systems.includes("brain") });
   } catch (problem) {
     fail(problem);
   }
 }
 
 async function drawStats(view) {
+  fill(view, el("p", { class: "state" }, t("loading")));
   const numbers = await api.run("stats").catch(fail);
   if (!numbers || state.tab !== "stats") return;
   const soon = Object.values(numbers.expire_within_7_days ?? {}).reduce((a, b) => a + b, 0);
@@ -392,7 +587,7 @@ async function drawStats(view) {
   fill(view, el("div", { class: "card" }, el("dl", {}, ...pairs.flatMap(([name, value]) => [
     el("dt", {}, t(name)), el("dd", {}, value)]))),
   bars(t("perRoom"), Object.entries(numbers.rooms)),
-  ...chart("perTag", (row) => row.tags ?? []), ...chart("perAgent", (row) => (
+  ...chart("perTag", tagsOf), ...chart("perAgent", (row) => (
     row.agent ? [row.agent] : [])));
 }
 
@@ -411,9 +606,16 @@ function go(tab) {
 
 function pressed(event) {
   const isTyping = event.target.matches("input, select, textarea");
+  if (document.querySelector("dialog[open]")) return;
   if (event.key === "Escape") {
     if (isTyping) event.target.blur();
     else closeMemory();
+    return;
+  }
+  if (event.target.closest("#tabs") && ["ArrowLeft", "ArrowRight"].includes(event.key)) {
+    const place = TABS.indexOf(state.tab) + (event.key === "ArrowLeft" ? -1 : 1);
+    go(TABS.at(place % TABS.length));
+    $(`tab-${state.tab}`).focus();
     return;
   }
   if (isTyping && event.target === $("search") && ["ArrowDown", "Enter"].includes(event.key)) {
@@ -482,6 +684,7 @@ function later(work, milliseconds) {
 }
 
 async function start() {
+  state.problem = null;
   drawFrame();
   if (!api.takeToken()) {
     signIn();
@@ -490,9 +693,13 @@ async function start() {
   try {
     state.me = await api.me();
     await load();
-    api.listen(later(() => load().catch(fail), 400));
+    api.listen(heard);
   } catch (problem) {
-    fail(problem);
+    if (problem.status === 401) signIn();
+    else {
+      state.problem = sentenceOf(problem);
+      drawRows($("view"));
+    }
   }
 }
 

@@ -11,9 +11,21 @@ export function el(tag, attributes = {}, ...children) {
   return node;
 }
 
-// Replace what is in a node; false and null are left out, lists are opened.
+// Replace what is in a node; false and null are left out, lists are opened. What had the focus
+// has it again, if something with its id is there.
 export function fill(node, ...children) {
+  const focused = node.contains(document.activeElement) ? document.activeElement.id : "";
   node.replaceChildren(...children.flat().filter((child) => child != null && child !== false));
+  if (focused) $(focused)?.focus({ preventScroll: true });
+}
+
+// Return the pieces of a text, with the words that a search found marked.
+export function marked(text, words) {
+  const wanted = (words ?? []).filter((word) => word.length > 1 || word > "\u2e80")
+    .map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
+  if (!wanted.length) return [text];
+  return text.split(new RegExp(`(${wanted.join("|")})`, "giu"))
+    .map((piece, place) => (place % 2 ? el("mark", {}, piece) : piece));
 }
 
 export function svg(tag, attributes = {}, ...children) {

@@ -1,7 +1,21 @@
 // Every sentence of the page in the languages that it speaks.
 
-const TEXTS = {
+export const TEXTS = {
   en: {
+    waits: "waits for a person", contradicts: "Contradicts", same_tag: "Shares a tag",
+    notAudited: "The audit log is off, so only the record itself speaks.", session: "Session",
+    confidence: "Confidence", seal: "Seal", sealed: "vouched for by this store",
+    notSealed: "not vouched for", act_remember: "remembered", act_merge: "merged",
+    act_edit: "edited", act_verify: "verified", act_forget: "forgotten", act_undo: "taken back",
+    act_approve: "approved", act_conflict: "a contradiction was found", act_pin: "pinned",
+    needs: "This token may not do that; it takes the scope {0}.",
+    undoOther: "The last act was another one: {0}. Take it back?", takeBack: "Take back",
+    perhaps: "Possible contradictions", holding: "Rules that hold", retire: "Retire",
+    retired: "The rule holds no longer.", when: "when: {0}", always: "always",
+    forgetThis: "Forget this one", anyway: "Approve all the same", topic: "Show a topic",
+    topicAll: "all topics", topicEmpty: "Nothing has happened about “{0}”.", moment_first: "first",
+    moment_turn: "turn", moment_latest: "latest", retry: "Try again", legend_memory: "memory",
+    legend_concept: "concept", legend_conflict: "contradiction",
     language: "English", search: "Search what is remembered", memories: "Memories",
     review: "To review", decide: "To decide", timeline: "Timeline", graph: "Graph", stats: "Numbers",
     rooms: "Rooms", tags: "Tags", agents: "Agents", verified: "verified", until: "until {0}",
@@ -26,14 +40,30 @@ const TEXTS = {
     decideEmpty: "Nothing waits for a decision.", off: "Not switched on: {0}",
     perDay: "Memories by day", perRoom: "Memories by room", perTag: "Most used tags",
     perAgent: "Memories by agent", total: "Memories", verifiedCount: "Verified",
-    expiring: "Expire within 7 days", size: "On disk", graphHow: "Names and the memories that "
-      + "mention them. A click opens; drag and scroll to look around.",
-    graphEmpty: "No names yet: people, places and products in memories appear here.",
+    expiring: "Expire within 7 days", size: "On disk", graphHow: "The newest memories, "
+      + "and the tags and names that connect them. A click opens; drag and scroll to look around.",
+    graphEmpty: "Nothing connects yet: tags, and names in memories, appear here.",
     keys: "Keys", key_search: "search", key_move: "next, previous", key_open: "open",
     key_verify: "verify", key_forget: "forget", key_undo: "undo the last act", key_tab: "go to a tab",
     key_close: "close", theme: "Light or dark", help: "Help", readOnly: "This token may only read.",
   },
   de: {
+    waits: "wartet auf einen Menschen", contradicts: "Widerspricht",
+    same_tag: "Teilt ein Schlagwort",
+    notAudited: "Das Protokoll ist ausgeschaltet; nur die Erinnerung selbst gibt Auskunft.",
+    session: "Sitzung", confidence: "Sicherheit", seal: "Siegel",
+    sealed: "von diesem Speicher verbürgt", notSealed: "nicht verbürgt", act_remember: "gemerkt",
+    act_merge: "zusammengeführt", act_edit: "geändert", act_verify: "bestätigt",
+    act_forget: "vergessen", act_undo: "zurückgenommen", act_approve: "genehmigt",
+    act_conflict: "ein Widerspruch wurde gefunden", act_pin: "angeheftet",
+    needs: "Dieser Zugang darf das nicht; nötig ist das Recht {0}.",
+    undoOther: "Zuletzt geschah etwas anderes: {0}. Zurücknehmen?", takeBack: "Zurücknehmen",
+    perhaps: "Mögliche Widersprüche", holding: "Regeln, die gelten", retire: "Beenden",
+    retired: "Die Regel gilt nicht mehr.", when: "bei: {0}", always: "immer",
+    forgetThis: "Diese vergessen", anyway: "Trotzdem genehmigen", topic: "Thema zeigen",
+    topicAll: "alle Themen", topicEmpty: "Zu „{0}“ ist nichts geschehen.", moment_first: "zuerst",
+    moment_turn: "Wende", moment_latest: "zuletzt", retry: "Erneut versuchen",
+    legend_memory: "Erinnerung", legend_concept: "Begriff", legend_conflict: "Widerspruch",
     language: "Deutsch", search: "Im Gedächtnis suchen", memories: "Erinnerungen",
     review: "Zu prüfen", decide: "Zu entscheiden", timeline: "Zeitleiste", graph: "Netz",
     stats: "Zahlen", rooms: "Räume", tags: "Schlagworte", agents: "Agenten", verified: "bestätigt",
@@ -60,15 +90,27 @@ const TEXTS = {
     decideEmpty: "Nichts wartet auf eine Entscheidung.", off: "Nicht eingeschaltet: {0}",
     perDay: "Erinnerungen je Tag", perRoom: "Erinnerungen je Raum", perTag: "Häufigste Schlagworte",
     perAgent: "Erinnerungen je Agent", total: "Erinnerungen", verifiedCount: "Bestätigt",
-    expiring: "Verfallen in 7 Tagen", size: "Auf der Platte", graphHow: "Namen und die Erinnerungen, "
-      + "die sie nennen. Ein Klick öffnet; ziehen und rollen, um sich umzusehen.",
-    graphEmpty: "Noch keine Namen: Menschen, Orte und Produkte aus Erinnerungen erscheinen hier.",
+    expiring: "Verfallen in 7 Tagen", size: "Auf der Platte", graphHow: "Die neuesten "
+      + "Erinnerungen, und was sie verbindet: Schlagworte und Namen. Ein Klick öffnet; ziehen und "
+      + "rollen, um sich umzusehen.",
+    graphEmpty: "Noch verbindet nichts: Schlagworte und Namen aus Erinnerungen erscheinen hier.",
     keys: "Tasten", key_search: "suchen", key_move: "weiter, zurück", key_open: "öffnen",
     key_verify: "bestätigen", key_forget: "vergessen", key_undo: "letzten Schritt zurücknehmen",
     key_tab: "zu einem Reiter", key_close: "schließen", theme: "Hell oder dunkel", help: "Hilfe",
     readOnly: "Dieser Zugang darf nur lesen.",
   },
   zh: {
+    waits: "等待人工审核", contradicts: "与之矛盾", same_tag: "同标签",
+    notAudited: "审计日志未开启，仅有记录本身的信息。", session: "会话", confidence: "置信度",
+    seal: "印记", sealed: "由本存储担保", notSealed: "无担保", act_remember: "记住", act_merge: "合并",
+    act_edit: "修改", act_verify: "核实", act_forget: "忘记", act_undo: "撤销", act_approve: "批准",
+    act_conflict: "发现矛盾", act_pin: "固定", needs: "此令牌无权操作，需要 {0} 权限。",
+    undoOther: "最后一次操作是另一项：{0}。要撤销吗？", takeBack: "撤销它", perhaps: "可能的矛盾",
+    holding: "生效的规则", retire: "停用", retired: "规则已停用。", when: "触发词：{0}", always: "始终",
+    forgetThis: "忘记这条", anyway: "仍然批准", topic: "显示主题", topicAll: "所有主题",
+    topicEmpty: "“{0}”还没有记录。", moment_first: "最初", moment_turn: "转折",
+    moment_latest: "最新", retry: "重试", legend_memory: "记忆", legend_concept: "概念",
+    legend_conflict: "矛盾",
     language: "中文", search: "搜索记忆", memories: "记忆", review: "待核实", decide: "待决定",
     timeline: "时间线", graph: "关系图", stats: "统计", rooms: "房间", tags: "标签", agents: "代理",
     verified: "已核实", until: "保留到 {0}", forever: "永久保留", by: "来自 {0}", unverified: "未核实",
@@ -88,8 +130,8 @@ const TEXTS = {
     keep: "保留这条", approved: "已批准。", rejected: "已拒绝。", settled: "已决定。",
     decideEmpty: "没有等待决定的内容。", off: "未启用：{0}", perDay: "每天的记忆", perRoom: "各房间的记忆",
     perTag: "最常用的标签", perAgent: "各代理的记忆", total: "记忆", verifiedCount: "已核实",
-    expiring: "7 天内到期", size: "磁盘占用", graphHow: "名称以及提到它们的记忆。点击打开；可拖动和缩放。",
-    graphEmpty: "还没有名称：记忆中的人、地点和产品会出现在这里。", keys: "快捷键", key_search: "搜索",
+    expiring: "7 天内到期", size: "磁盘占用", graphHow: "最新的记忆，以及连接它们的标签和名称。点击打开；可拖动和缩放。",
+    graphEmpty: "还没有关联：标签和记忆中的名称会出现在这里。", keys: "快捷键", key_search: "搜索",
     key_move: "下一条、上一条", key_open: "打开", key_verify: "核实", key_forget: "忘记",
     key_undo: "撤销上一步", key_tab: "切换标签页", key_close: "关闭", theme: "浅色或深色", help: "帮助",
     readOnly: "此令牌只能读取。",
@@ -113,9 +155,19 @@ export function t(name, ...values) {
   return TEXTS[current][name].replace(/\{(\d)\}/g, (_, number) => values[number]);
 }
 
+// Return a sentence, or *otherwise* where none has this name.
+export function tOr(name, otherwise) {
+  return TEXTS[current][name] ?? otherwise;
+}
+
 export function day(time) {
   if (!time) return "";
   return new Date(time).toLocaleDateString(current, { year: "numeric", month: "short", day: "numeric" });
+}
+
+export function moment(time) {
+  if (!time) return "";
+  return new Date(time).toLocaleString(current, { dateStyle: "medium", timeStyle: "short" });
 }
 
 export function number(value) {

@@ -2,7 +2,7 @@
 
 import { el } from "./dom.js";
 
-const ROW = 68;            // pixels, as in style.css
+const ROW = 76;            // pixels, as in style.css
 const BEYOND = 6;          // rows above and below what is in sight
 
 export class VirtualList {
@@ -43,10 +43,16 @@ export class VirtualList {
     for (let index = first; index < last; index += 1) {
       if (!this.elements.has(index)) this.add(index);
     }
+    if (this.elements.has(this.selected)) {
+      this.node.setAttribute("aria-activedescendant", `row-${this.selected}`);
+    } else {
+      this.node.removeAttribute("aria-activedescendant");
+    }
   }
 
   add(index) {
-    const element = el("div", { class: "row", role: "option", "data-id": this.rows[index].id,
+    const element = el("div", { class: "row", role: "option", id: `row-${index}`,
+      "data-id": this.rows[index].id,
       "aria-selected": String(index === this.selected), "aria-posinset": index + 1,
       "aria-setsize": this.rows.length, onclick: () => this.select(index, true) },
     this.draw(this.rows[index]));
