@@ -764,7 +764,8 @@ _ANY_LOG = re.compile(r"(?i).*\.(?:jsonl(?:\.(?:zst|zstd|reset\..+))?|json|db|sq
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="auto_sediment.py", description=__doc__.partition("\n")[0],
+        prog=Path(sys.argv[0]).name if Path(sys.argv[0]).stem == "hermes-sediment"
+        else "auto_sediment.py", description=__doc__.partition("\n")[0],
         epilog="Without --apply nothing is stored; without a choice of logs it is --latest.")
     option = parser.add_argument
     which, how = parser.add_mutually_exclusive_group(), parser.add_mutually_exclusive_group()

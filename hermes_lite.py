@@ -116,7 +116,8 @@ __all__ = [
     "perform", "plain", "pluralize", "print_message", "printable", "printable_json",
     "query_terms", "rank_in_context", "read_files", "read_key_file", "read_markdown",
     "read_yaml", "redact", "redact_nested", "remove_unfinished_move", "result_warnings",
-    "rrf_merge", "run_operation", "seal", "search_spelling", "set_aside", "similarity", "storage_error",
+    "rrf_merge", "run_operation", "seal", "search_spelling", "set_aside", "shipped_config",
+    "similarity", "storage_error",
     "tag_forms", "take_over_edits", "text_labels", "to_json", "to_markdown", "tokenize_terms",
     "tombstone_fingerprint", "tombstones_file", "unit_pieces", "unseal", "utc_now",
     "without_vectors", "write_atomic"]
@@ -833,6 +834,13 @@ def _named_zone(name: str, place: str = "TZ") -> tzinfo:
                           ) from None
 
 
+def shipped_config() -> Path:
+    """Return where the config.yaml of this program lies: beside it, or in hermes_ext of a wheel."""
+    home = Path(__file__).resolve().parent
+    beside = home / "config.yaml"
+    return beside if beside.is_file() else home / "hermes_ext" / "config.yaml"
+
+
 def load_config(root: Path, *, environ: Mapping[str, str] | None = None) -> Config:
     """Read *root*/config.yaml, else the one beside this module, and *root*/.env.
 
@@ -843,7 +851,7 @@ def load_config(root: Path, *, environ: Mapping[str, str] | None = None) -> Conf
     notices: list[str] = []
     for name, value in _read_env(root / ".env", notices).items():
         environ.setdefault(name, value)
-    shipped = Path(__file__).resolve().parent / "config.yaml"
+    shipped = shipped_config()
     values: dict[str, dict[str, object]] = {}
     for path in (root / "config.yaml", shipped):
         if path.is_file():
@@ -6132,16 +6140,17 @@ def _aligned(rows: Any, field: str, count: int, who: str) -> list[Any]:
 
 
 class Vectorizer(Protocol):
-    """Turns texts into vectors whose cosine says how near they are in meaning."""
+    """Turns texts into vectors whose cosine says how near they are in meaning.
+
+    Two members may be left out: `piece_chars`, from which on a text gets a vector a piece (default:
+    no limit), and `batch`, how many texts are embedded at once (default: 32).
+    """
 
     name: str                   # the backend; vectors of another name or model are not compared
     model: str
     dimension: int | None       # None until the first answer
     threshold: float            # a smaller cosine is no hit
     remote: bool                # True: texts leave the machine, a breaker stands before it
-
-    piece_chars: int            # a longer text gets a vector a piece; may be left out
-    batch: int                  # texts that are embedded at once; may be left out
 
     def embed(self, texts: Sequence[str]) -> list[list[float]]: ...
     def embed_query(self, text: str) -> list[float]: ...
@@ -12930,7 +12939,7 @@ def _check_compress(memory: HermesLite, compress: str, own: Path) -> None:
 def _new_config(compress: str) -> bytes:
     """Return a config.yaml of the defaults with this storage.compress."""
     import importlib.util
-    shipped = Path(__file__).resolve().parent / "config.yaml"
+    shipped = shipped_config()
     is_default = compress == DEFAULTS["storage"]["compress"]
     # A file that differs from the shipped one is read by PyYAML, or has to be JSON.
     if shipped.is_file() and (is_default or importlib.util.find_spec("yaml")):

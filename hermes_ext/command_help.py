@@ -23,7 +23,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
                       "buffer", "snapshot", "snapshots"),
     "Look after it": ("init", "stats", "rooms", "config", "vectors", "doctor", "repair", "scrub",
                       "reindex", "encrypt", "audit", "events", "cron", "version"),
-    "Serve agents": ("connect", "disconnect", "agents", "mcp", "serve", "token", "inject", "rules", "report"),
+    "Serve agents": ("connect", "disconnect", "agents", "mcp", "serve", "token",
+                     "inject", "rules", "report"),
     "Brain (systems: brain)": ("brain", "concept", "forgotten", "revive"),
     "Lanes (systems: lanes)": (
         "lanes", "pending", "approve", "reject", "conflicts", "resolve-conflict", "forget-stale",

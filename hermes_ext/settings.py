@@ -99,7 +99,7 @@ def get(root: Path, name: str) -> Setting | Settings:
 
 def paths(root: Path) -> dict[str, object]:
     """Return the files that settings come from, and whether each is there."""
-    shipped = Path(core.__file__).resolve().parent / "config.yaml"
+    shipped = core.shipped_config()
     return {"config": str(root / "config.yaml"), "exists": (root / "config.yaml").is_file(),
             "env": str(root / ".env"), "env_exists": (root / ".env").is_file(),
             "shipped": str(shipped) if shipped.is_file() else None}
@@ -133,7 +133,7 @@ def set_value(root: Path, name: str, word: str) -> Setting:
 
 def _present(path: Path) -> bytes:
     """Return the file to edit: the root's own, else the shipped one, else nothing."""
-    shipped = Path(core.__file__).resolve().parent / "config.yaml"
+    shipped = core.shipped_config()
     for each in (path, shipped):
         with contextlib.suppress(FileNotFoundError):
             try:
