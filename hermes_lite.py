@@ -743,11 +743,12 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "encryption": {"markdown": True},
     "vectors": {"backend": "auto", "base_url": None, "url": None, "model": None,
                 "key_name": None, "dimensions": 0, "batch": 32, "query_prefix": None,
-                "piece_chars": 0, "timeout_seconds": 20.0, "cooldown_seconds": 600.0,
-                "close_seconds": 2.0},
-    "rerank": {"backend": "auto", "url": None, "model": "BAAI/bge-reranker-v2-m3"},
+                "piece_chars": 0, "timeout_seconds": 20.0, "query_timeout_seconds": 3.0,
+                "cooldown_seconds": 600.0, "close_seconds": 2.0},
+    "rerank": {"backend": "auto", "url": None, "model": "BAAI/bge-reranker-v2-m3",
+               "timeout_seconds": 3.0},
     "digest": {"backend": "auto", "base_url": "https://api.deepseek.com",
-               "model": "deepseek-chat", "max_facts": 10},
+               "model": "deepseek-chat", "max_facts": 10, "timeout_seconds": 120.0},
     "timezone": {"name": None},
     "systems": {},
 }
@@ -881,7 +882,7 @@ def _read_env(path: Path, notices: list[str]) -> dict[str, str]:
     return found
 
 
-_SHIPPED_CRC = 0xfb9c0d1b         # of the shipped config.yaml, which says what DEFAULTS says
+_SHIPPED_CRC = 0x0ca7e258         # of the shipped config.yaml, which says what DEFAULTS says
 
 
 def read_yaml(path: Path, notices: list[str]) -> dict[str, dict[str, object]]:
@@ -5977,7 +5978,7 @@ _HINTS = {401: "check the key", 402: "the account has no balance left", 404: "ch
 
 
 class _TooLarge(RemoteError):
-    """413: the same texts may pass in smaller batches."""
+    """413, or 400 and 422 that speak of a batch: the texts may pass in smaller batches."""
 
 
 class _Client:
@@ -6006,10 +6007,15 @@ class _Client:
         self._sleep = sleep
         self._timeout = timeout                     # seconds to connect, seconds to wait
 
-    def post(self, payload: dict[str, Any], texts: Sequence[str]) -> Any:
-        """Return the parsed answer to *payload*, which carries *texts*; else raise RemoteError."""
+    def post(self, payload: dict[str, Any], texts: Sequence[str], *,
+             seconds: float = math.inf) -> Any:
+        """Return the parsed answer to *payload*, which carries *texts*; else raise RemoteError.
+
+        All tries and pauses together end after *seconds*: somebody may be waiting.
+        """
+        end = time.monotonic() + seconds
         for pause in (*_PAUSES, None):
-            status, headers, body = self._send(payload)
+            status, headers, body = self._send(payload, end - time.monotonic())
             if 200 <= status < 300:
                 return self._parsed(body)
             wait = _retry_after(headers.get("Retry-After"))
@@ -6017,11 +6023,14 @@ class _Client:
             is_last_try = pause is None
             if is_last_try or not may_pass_later or wait > _LONGEST_WAIT:
                 break
+            if time.monotonic() + max(pause, wait) >= end:
+                break
             self._sleep(max(pause, wait))
-        kind = _TooLarge if status == 413 else RemoteError
+        is_batch_limit = status in (400, 422) and _BATCH_LIMIT.search(_message(body))
+        kind = _TooLarge if status == 413 or is_batch_limit else RemoteError
         raise kind(self._sentence(status, headers, body, texts))
 
-    def _send(self, payload: dict[str, Any]) -> tuple[int, Any, bytes]:
+    def _send(self, payload: dict[str, Any], seconds: float) -> tuple[int, Any, bytes]:
         """Return (status, headers, body); status 0: no whole answer came, the body says why."""
         if self._session is None:
             try:
@@ -6029,10 +6038,12 @@ class _Client:
             except ImportError:
                 raise MissingPackage(f"{self.name} needs requests: pip install requests") from None
             self._session = requests.Session()
-        end = time.monotonic() + 4 * self._timeout[1]       # a trickle never times out
+        seconds = max(seconds, 0.001)
+        connect, wait = (min(limit, seconds) for limit in self._timeout)
+        end = time.monotonic() + min(4 * wait, seconds)     # a trickle never times out
         try:
             with self._session.post(self.url, json=payload, auth=self._sign, stream=True,
-                                    timeout=self._timeout, allow_redirects=False) as answer:
+                                    timeout=(connect, wait), allow_redirects=False) as answer:
                 body = bytearray()
                 for piece in answer.iter_content(1 << 16):
                     body += piece
@@ -6067,6 +6078,11 @@ class _Client:
             message = "its message repeats what was sent and is left out"
         parts = f"{who} answered HTTP {status}", redact(message)[0], _HINTS.get(status)
         return ": ".join(part for part in parts if part)
+
+
+# "input batch size 64 > maximum allowed 32", "batch size is invalid, it should not be larger than
+# 10", "too many inputs".
+_BATCH_LIMIT = _compiled(r"(?i)batch|too many|at most \d|maximum|larger than|批")
 
 
 def _host(url: str) -> str | None:
@@ -6201,7 +6217,8 @@ class RemoteVectorizer:
 
     *passage* and *query* are extra request fields for notes and for queries. An answer counts
     only when each text has one vector of the right dimension, finite and not zero; rows may come
-    in any order. A batch refused as too large (413) is halved, and the smaller size is kept.
+    in any order. A batch refused as too large (413, or 400 that says so) is halved, and the
+    smaller size is kept. A query waits at most *query_seconds*, whatever the service asks for.
     """
 
     threshold, remote = 0.35, True
@@ -6209,7 +6226,7 @@ class RemoteVectorizer:
     def __init__(self, name: str, url: str, *, model: str, key: str = "",
                  dimension: int | None = None, passage: dict[str, Any] | None = None,
                  query: dict[str, Any] | None = None, query_prefix: str = "", batch: int = 32,
-                 piece_chars: int = 6_000, **http: Any) -> None:
+                 piece_chars: int = 6_000, query_seconds: float = 3.0, **http: Any) -> None:
         self.name = name
         self.model = model
         self.dimension = dimension
@@ -6218,6 +6235,7 @@ class RemoteVectorizer:
         self._passage = passage or {}
         self._query = query or {}
         self._prefix = query_prefix
+        self._query_seconds = query_seconds
         self._client = _Client(name, url, key, **http)
 
     def embed(self, texts: Sequence[str]) -> list[list[float]]:
@@ -6236,11 +6254,14 @@ class RemoteVectorizer:
 
     def embed_query(self, text: str) -> list[float]:
         """Return the vector of a question, which some models want marked as one."""
-        return self._ask([self._prefix + redact(text)[0]], self._query)[0]
+        return self._ask([self._prefix + redact(text)[0]], self._query,
+                         seconds=self._query_seconds)[0]
 
-    def _ask(self, texts: list[str], extra: dict[str, Any]) -> list[list[float]]:
+    def _ask(self, texts: list[str], extra: dict[str, Any], *,
+             seconds: float = math.inf) -> list[list[float]]:
         """Return the checked vectors of redacted texts; RemoteError where one is unusable."""
-        answer = self._client.post({"model": self.model, "input": texts, **extra}, texts)
+        answer = self._client.post({"model": self.model, "input": texts, **extra}, texts,
+                                   seconds=seconds)
         rows = answer.get("data") if isinstance(answer, dict) else None
         vectors = _aligned(rows, "embedding", len(texts), self.name)
         size = self.dimension or (len(vectors[0]) if isinstance(vectors[0], list) else 0)
@@ -6665,7 +6686,7 @@ class CircuitBreaker:
     Closed: no state file. A failure writes {"backend", "failed_at", "reason"}: open. Once per
     *cooldown* seconds one caller may probe; its success removes the file, its failure starts a new
     cool-down, and a probe that never ends holds only its own period. Whoever deletes the file, or
-    calls `reset`, closes the breaker. Time is the wall clock, as the state outlives the process; a
+    calls `reset`, closes the breaker; so does a backend named anew (`reset_if_chosen_anew`). Time is the wall clock, as the state outlives the process; a
     failure dated in the future (the clock was set back) lets one probe through.
 
     A damaged file counts as open since its last change: it exists only after a failure, a wrong
@@ -6673,8 +6694,10 @@ class CircuitBreaker:
     """
 
     def __init__(self, path: Path, *, write: Callable[[Path, bytes], None],
-                 cooldown: float = 300.0, clock: Callable[[], float] = time.time) -> None:
+                 cooldown: float = 300.0, clock: Callable[[], float] = time.time,
+                 chosen: str = "") -> None:
         self._path = Path(path)
+        self._chosen = chosen                      # the setting that chose the backend
         self._write = write
         self._cooldown = cooldown
         self._clock = clock
@@ -6721,11 +6744,27 @@ class CircuitBreaker:
             with contextlib.suppress(OSError):      # a read-only disk must not fail the call
                 path.unlink()
 
+    def reset_if_chosen_anew(self) -> None:
+        """Close if the failure met a backend that another setting chose: `auto`, say, not `jina`.
+
+        A failure without a note of its setting, of an older version, counts as one of auto.
+        """
+        state = self.state()
+        if state is None or state["backend"] is None:
+            return
+        saved: dict[str, Any] = {}
+        with contextlib.suppress(OSError, ValueError):
+            saved = json.loads(self._path.read_bytes())
+        if saved.get("chosen", "auto") != self._chosen:
+            self.reset()
+
     def _open(self, backend: str, reason: str) -> None:
         """Open the breaker: note the failure in the state file, or here if the disk takes none."""
         failed = datetime.fromtimestamp(self._clock(), timezone.utc)
         state = {"backend": backend, "failed_at": failed.isoformat(),
                  "reason": redact(reason)[0][:300]}
+        if self._chosen:
+            state["chosen"] = self._chosen
         self._unwritten = None
         try:
             self._write(self._path, json.dumps(state, ensure_ascii=False).encode())
@@ -7037,8 +7076,10 @@ class SiliconFlowReranker:
     """BAAI/bge-reranker-v2-m3, or another model behind a Jina-like /v1/rerank."""
 
     def __init__(self, key: str, *, url: str = "https://api.siliconflow.cn/v1/rerank",
-                 model: str = "BAAI/bge-reranker-v2-m3", **http: Any) -> None:
+                 model: str = "BAAI/bge-reranker-v2-m3", seconds: float = 3.0,
+                 **http: Any) -> None:
         self.model = model
+        self._seconds = seconds                    # at most, for all tries of one call
         self.ok = True
         self.reason: str | None = None
         self._client = _Client("reranker", url, _needed(key, "SILICONFLOW_API_KEY"), **http)
@@ -7063,7 +7104,7 @@ class SiliconFlowReranker:
         """Return the service's scores of redacted texts; RemoteError where one is unusable."""
         payload = {"model": self.model, "query": query, "documents": texts, "top_n": len(texts),
                    "return_documents": False}
-        answer = self._client.post(payload, [query, *texts])
+        answer = self._client.post(payload, [query, *texts], seconds=self._seconds)
         rows = answer.get("results") if isinstance(answer, dict) else None
         scores = _aligned(rows, "relevance_score", len(texts), "reranker")
         if not all(type(s) in (int, float) and math.isfinite(s) for s in scores):
@@ -9912,8 +9953,10 @@ class ChatModel:
 
     def __init__(self, name: str, key: str, *, base_url: str = "https://api.deepseek.com",
                  model: str = "deepseek-chat", extra: dict[str, Any] | None = None,
-                 timeout: tuple[float, float] = (5.0, 120.0), **http: Any) -> None:
+                 timeout: tuple[float, float] = (5.0, 120.0), seconds: float = 120.0,
+                 **http: Any) -> None:
         self.name = name
+        self._seconds = seconds                    # at most, for all tries of one request
         self._client = _Client(name, base_url.rstrip("/") + "/chat/completions",
                                _needed(key, "DEEPSEEK_API_KEY"), timeout=timeout, **http)
         if extra is None:
@@ -9932,7 +9975,8 @@ class ChatModel:
         return self._answer(messages, text) or self._answer(messages, text)
 
     def _answer(self, messages: list[dict[str, str]], text: str) -> str:
-        answer = self._client.post({**self._settings, "messages": messages}, [text])
+        answer = self._client.post({**self._settings, "messages": messages}, [text],
+                                   seconds=self._seconds)
         try:
             content = answer["choices"][0]["message"]["content"]
         except (LookupError, TypeError):
@@ -9959,7 +10003,8 @@ def make_chat_model(name: str, config: Config) -> ChatModel:
     if settings["backend"] == "rules":
         raise ConfigError("digest.backend is rules, so no chat model may be asked; set it to auto "
                           "or llm")
-    return ChatModel(name, key, base_url=settings["base_url"], model=settings["model"])
+    return ChatModel(name, key, base_url=settings["base_url"], model=settings["model"],
+                     seconds=float(settings["timeout_seconds"]))
 
 
 class LLMDigester:
@@ -9969,8 +10014,10 @@ class LLMDigester:
     `degraded` why the rules answered instead, or None. *more* is for the ChatModel.
     """
 
-    def __init__(self, key: str, *, fallback: Digester | None = None, **more: Any) -> None:
+    def __init__(self, key: str, *, fallback: Digester | None = None,
+                 breaker: CircuitBreaker | None = None, **more: Any) -> None:
         self._chat = ChatModel("digester", key, **more)
+        self._breaker = breaker
         self._fallback = fallback or RuleDigester()
         self.degraded: str | None = None
 
@@ -9984,10 +10031,16 @@ class LLMDigester:
         self._chat.usage = None
         self.degraded = None
         try:
-            return _facts_in_answer(self._chat.ask(_PROMPT % max_facts, text))[:max_facts]
+            return self._facts_of_model(text, max_facts)[:max_facts]
         except (RemoteError, MissingPackage) as error:
             self.degraded = str(error)
             return self._fallback.digest(redact(text)[0], max_facts)
+
+
+    def _facts_of_model(self, text: str, max_facts: int) -> list[Fact]:
+        def ask() -> list[Fact]:
+            return _facts_in_answer(self._chat.ask(_PROMPT % max_facts, text))
+        return ask() if self._breaker is None else self._breaker.run("digester", ask)
 
 
 def _facts_in_answer(content: str) -> list[Fact]:
@@ -10219,7 +10272,8 @@ def make_vectorizer(name: str, config: Config) -> Vectorizer:
     return RemoteVectorizer(key=key, **preset_fields(
         name, url=url, model=how["model"], dimension=how["dimensions"] or None,
         query_prefix=how["query_prefix"], batch=how["batch"],
-        timeout=(5.0, float(how["timeout_seconds"]))))
+        timeout=(5.0, float(how["timeout_seconds"])),
+        query_seconds=float(how["query_timeout_seconds"])))
 
 
 def make_reranker(config: Config, given: Reranker | None = None) -> Reranker | None:
@@ -10233,7 +10287,8 @@ def make_reranker(config: Config, given: Reranker | None = None) -> Reranker | N
     if given is not None or not key:
         return given
     url = {"url": settings["url"]} if settings["url"] else {}
-    return SiliconFlowReranker(key, model=settings["model"], **url)
+    return SiliconFlowReranker(key, model=settings["model"],
+                               seconds=float(settings["timeout_seconds"]), **url)
 
 
 class Notices(list[str]):
@@ -10722,6 +10777,12 @@ class Redactor:
 # 14. Read path
 # =============================================================================
 
+def service_breaker(session: Session, name: str, chosen: str = "") -> CircuitBreaker:
+    """Return the breaker before a remote service, which all processes of this root share."""
+    return CircuitBreaker(session.root / name, write=write_atomic, chosen=chosen,
+                          cooldown=float(session.config["vectors"]["cooldown_seconds"]))
+
+
 class Embeddings:
     """The vectors of memories and queries: which backend makes them, and which are missing.
 
@@ -10735,9 +10796,8 @@ class Embeddings:
         self._session, self._redactor, self._jobs = session, redactor, jobs
         self._vectorizer = vectorizer
         self.local = LocalHashVectorizer()
-        self.breaker = CircuitBreaker(
-            session.root / ".vector_backend_state.json", write=write_atomic,
-            cooldown=float(config["vectors"]["cooldown_seconds"]))
+        self.breaker = service_breaker(session, ".vector_backend_state.json",
+                                       _wanted_backend(config))
         self.is_offline = False                    # a batch holds the store's lock: send nothing
         self.background = BackgroundEmbedder(session, self._embed_missing)
         self._is_behind = False                    # a recall has missed vectors
@@ -10765,14 +10825,14 @@ class Embeddings:
         """The backend that HERMES_VECTOR_BACKEND, the config and the keys choose.
 
         auto is jina or siliconflow where its key is, else openai where base_url is set, else
-        an on-disk model where its packages are, else local. Naming one resets the circuit
-        breaker once.
+        an on-disk model where its packages are, else local. Naming another one than before
+        the failure resets the circuit breaker.
         """
         if self._vectorizer is None:
             config = self._session.config
             self._vectorizer = make_vectorizer(backend_name(config), config)
             if _wanted_backend(config) not in ("auto", "local"):
-                self.breaker.reset()
+                self.breaker.reset_if_chosen_anew()
         return self._vectorizer
 
     @property
@@ -11258,6 +11318,7 @@ class Search:
         self._session, self._redactor, self._extensions = session, redactor, extensions
         self._embeddings, self._calendar, self._accesses = embeddings, calendar, accesses
         self.reranker = reranker
+        self.rerank_breaker = service_breaker(session, ".rerank_state.json")
 
     def recall(self, query: object, *, room: object, tags: tuple[str, ...], agent: str | None,
                top_k: object, now: str | datetime | None) -> Hits:
@@ -11409,7 +11470,8 @@ class Search:
 
     def _rerank(self, query: str, hits: list[Hit], degraded: list[str]) -> list[Hit]:
         """Let the reranker order the first 20; without one, or when it fails, keep the order."""
-        if self.reranker is None or len(hits) < 2:
+        reranker = self.reranker
+        if reranker is None or len(hits) < 2:
             return hits
         if not self._embeddings.may_send:
             if self._embeddings.is_offline:
@@ -11417,7 +11479,8 @@ class Search:
             return hits
         head, tail = hits[:_RERANK_DEPTH], hits[_RERANK_DEPTH:]
         try:
-            scores = self.reranker.rerank(query, [hit.content for hit in head])
+            scores = self.rerank_breaker.run("reranker", lambda: reranker.rerank(
+                query, [hit.content for hit in head]))
         except (RemoteError, MissingPackage) as problem:
             degraded.append(f"rerank: {problem}")
             return hits
@@ -11948,8 +12011,10 @@ class FactExtractor:
                                   "it in the environment or in .env")
             self._digester = RuleDigester()
             if key and settings["backend"] != "rules":
-                self._digester = LLMDigester(key, base_url=settings["base_url"],
-                                             model=settings["model"])
+                self._digester = LLMDigester(
+                    key, base_url=settings["base_url"], model=settings["model"],
+                    seconds=float(settings["timeout_seconds"]),
+                    breaker=service_breaker(self._session, ".digest_state.json"))
         return self._digester
 
     def extract(self, text: str, most: int) -> Digest:
@@ -12409,7 +12474,9 @@ class HermesLite:
             missing, held = len(store.vectors.missing(backend)), len(store)
         rerank = "off"
         if reranker is not None:
-            rerank = "on" if getattr(reranker, "ok", True) else "off after a failure"
+            has_failed = (not getattr(reranker, "ok", True)
+                          or self.search.rerank_breaker.state() is not None)
+            rerank = "off after a failure" if has_failed else "on"
         return {"backend": backend.name, "model": getattr(backend, "model", None),
                 "dimension": backend.dimension, "threshold": backend.threshold,
                 "memories": held, "missing": missing,
