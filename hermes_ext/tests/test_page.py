@@ -10,6 +10,7 @@ from typing import Any
 
 from playwright.sync_api import expect, sync_playwright
 
+from hermes_ext.tests.base import setUpModule
 from hermes_ext.tests.test_server import Served
 from hermes_lite import Memory, iso
 
@@ -105,6 +106,26 @@ class Page(Served):
         self.rows(page, len(NOTES))
         self.cli("remember", "The pier is closed on Monday")
         self.rows(page, len(NOTES) + 1)
+        page.context.close()
+        self.filters_hold_for_a_search_and_on_a_narrow_screen(len(NOTES) + 1)
+
+    def filters_hold_for_a_search_and_on_a_narrow_screen(self, count: int) -> None:
+        page = self.look(width=390)
+        page.locator("#filters .tag", has_text="people").click()
+        self.rows(page, 2)
+        page.fill("#search", "Hamburg ferry")
+        page.locator("mark").first.wait_for()
+        page.locator("#filters .agent", has_text="ops").click()
+        expect(page.locator(".row").first).to_contain_text("Kim")
+        page.fill("#search", "")
+        page.locator("#filters .tag", has_text="people").click()
+        page.locator("#filters .agent", has_text="ops").click()
+        self.rows(page, count)
+        page.keyboard.press("Escape")
+        page.click("#tab-timeline")
+        page.fill("#topic", "people")
+        page.keyboard.press("Enter")
+        expect(page.locator(".moments li")).to_have_count(2)
 
     def test_a_rule_is_approved(self):
         self.cli("propose-rule", "--text", "Answer in German", "--source", "observation")
@@ -243,25 +264,6 @@ class Page(Served):
         page.locator(".versus > div", has_text=newer).locator(".button.bad").click()
         page.wait_for_selector("text=Nothing waits for a decision.")
         self.assertNotIn(newer, self.kept())
-
-    def test_filters_hold_for_a_search_and_on_a_narrow_screen(self):
-        self.fill()
-        page = self.look(width=390)
-        page.locator("#filters .tag", has_text="people").click()
-        self.rows(page, 2)
-        page.fill("#search", "Hamburg ferry")
-        page.locator("mark").first.wait_for()
-        page.locator("#filters .agent", has_text="ops").click()
-        expect(page.locator(".row").first).to_contain_text("Kim")
-        page.fill("#search", "")
-        page.locator("#filters .tag", has_text="people").click()
-        page.locator("#filters .agent", has_text="ops").click()
-        self.rows(page, len(NOTES))
-        page.keyboard.press("Escape")
-        page.click("#tab-timeline")
-        page.fill("#topic", "people")
-        page.keyboard.press("Enter")
-        expect(page.locator(".moments li")).to_have_count(2)
 
     def test_what_cannot_be_shown_is_a_plain_sentence(self):
         page = self.look()
