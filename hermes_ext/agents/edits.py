@@ -5,13 +5,14 @@ file, None where there is none. UnreadableSettings where a file cannot be change
 """
 from __future__ import annotations
 
-import json
+import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hermes_ext.agents import json_text
 from hermes_lite import Refused
 
 __all__ = ["JsonEntries", "TextBlock", "YamlMemory"]
@@ -23,7 +24,7 @@ Keys = tuple[str, ...]
 class JsonEntries:
     """Values at keys of a JSON file, and items at the end of lists in it.
 
-    The file is written with the indent that it had; `connect` keeps the bytes as they were.
+    The file stays as it is written, with its comments; only our entries go in and out.
     """
     path: Path
     values: Mapping[Keys, Any] = field(default_factory=dict)
@@ -31,85 +32,66 @@ class JsonEntries:
 
     def added(self, data: bytes | None) -> bytes:
         """Return the file with the entries."""
-        content = self._read(data)
-        for keys, value in self.values.items():
-            self._object_at(content, keys[:-1])[keys[-1]] = value
-        for keys, item in self.items.items():
-            rows = self._object_at(content, keys[:-1]).setdefault(keys[-1], [])
-            if not isinstance(rows, list):
-                raise self._unreadable(f"{'.'.join(keys)} is no list")
-            if item not in rows:
-                rows.append(item)
-        return _dumped(content, data)
+        with self._naming():
+            text = self._text(data)
+            for entry in self._entries():
+                found = json_text.parse(text)
+                if entry.name is not None and json_text.has(found, entry):
+                    if _at(found, (*entry.path, entry.name)) == entry.value:
+                        continue
+                    text = json_text.cut(text, entry)
+                if not json_text.has(found, entry) or entry.name is not None:
+                    text = json_text.inserted(text, entry)
+        return text.encode()
 
     def removed(self, data: bytes | None) -> bytes | None:
         """Return the file without the entries, and without what held nothing else."""
         if data is None:
             return None
-        content = self._read(data)
-        for keys in self.values:
-            _delete(content, keys)
-        for keys, item in self.items.items():
-            rows = _at(content, keys)
-            if isinstance(rows, list) and item in rows:
-                rows.remove(item)
-                if not rows:
-                    _delete(content, keys)
-        return _dumped(content, data) if content else None
+        with self._naming():
+            text = self._text(data)
+            for entry in self._entries():
+                if json_text.has(json_text.parse(text), entry):
+                    text = json_text.cut(text, entry)
+            return text.encode() if json_text.parse(text) else None
 
     def is_in(self, data: bytes | None) -> bool:
         """Tell whether every entry is there."""
         try:
-            content = self._read(data)
+            with self._naming():
+                content = json_text.parse(self._text(data))
         except Refused:
             return False
         return all(_at(content, keys) == value for keys, value in self.values.items()) and all(
             item in (_at(content, keys) or []) for keys, item in self.items.items())
 
-    def _read(self, data: bytes | None) -> dict[str, Any]:
-        if data is None or not data.strip():
-            return {}
+    def _entries(self) -> list[json_text.Entry]:
+        return [*(json_text.Entry(keys[:-1], keys[-1], value)
+                  for keys, value in self.values.items()),
+                *(json_text.Entry(keys, None, item) for keys, item in self.items.items())]
+
+    def _text(self, data: bytes | None) -> str:
+        text = (data or b"").decode("utf-8")
+        if not isinstance(json_text.parse(text), dict):
+            raise json_text.UnknownForm("it is no JSON object")
+        return text
+
+    @contextlib.contextmanager
+    def _naming(self) -> Iterator[None]:
+        """Name the file in what is said about it."""
         try:
-            content = json.loads(data.decode("utf-8-sig"))
-        except ValueError:
-            raise self._unreadable("it is no plain JSON (comments would be lost)") from None
-        if not isinstance(content, dict):
-            raise self._unreadable("it is no JSON object")
-        return content
-
-    def _object_at(self, content: dict[str, Any], keys: Keys) -> dict[str, Any]:
-        for key in keys:
-            content = content.setdefault(key, {})
-            if not isinstance(content, dict):
-                raise self._unreadable(f"{key} is no object")
-        return content
-
-    def _unreadable(self, why: str) -> Refused:
-        return Refused(f"{self.path} cannot be changed safely: {why}; nothing was written. Add the "
-                       "entries by hand: docs/agents.md shows them", "unreadable_settings")
+            yield
+        except ValueError as problem:              # UnknownForm, or no UTF-8
+            why = str(problem) if isinstance(problem, json_text.UnknownForm) else "it is not UTF-8"
+            raise Refused(f"{self.path} cannot be changed safely: {why}; nothing was written. Add "
+                          "the entries by hand: docs/agents.md shows them",
+                          "unreadable_settings") from None
 
 
 def _at(content: Any, keys: Keys) -> Any:
     for key in keys:
         content = content.get(key) if isinstance(content, dict) else None
     return content
-
-
-def _delete(content: dict[str, Any], keys: Keys) -> None:
-    """Delete a key, and the objects around it that hold nothing else."""
-    for end in range(len(keys), 0, -1):
-        holder = _at(content, keys[:end - 1])
-        if not isinstance(holder, dict) or end < len(keys) and holder.get(keys[end - 1]):
-            return
-        holder.pop(keys[end - 1], None)
-
-
-def _dumped(content: dict[str, Any], before: bytes | None) -> bytes:
-    text = (before or b"").decode("utf-8-sig")
-    indented = re.search(r"\n([ \t]+)\S", text)
-    indent: str | int = indented[1] if indented else 2
-    end = "\n" if not text or text.endswith("\n") else ""
-    return (json.dumps(content, indent=indent, ensure_ascii=False) + end).encode()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ import json
 import os
 import unittest
 
+from hermes_ext.agents import json_text
 from hermes_ext.agents.hosts import HOSTS
 from hermes_ext.tests.base import Case
 
@@ -26,6 +27,39 @@ ODD = {
     ".dsh/cordis.patch.yml": b"# mine\n- insert:\n    - id: other\n",
     ".hermes/config.yaml": b"model: x\nmemory:\n  provider: mem0   # was here\n  size: 3\nend: 1\n"}
 WITH_FILES = [name for name in HOSTS if name != "workbuddy"]
+
+
+ENTRIES = (json_text.Entry(("mcp", "servers"), "ours", {"command": "x", "args": ["-m"], "env": {}}),
+           json_text.Entry(("hooks", "Stop"), None, {"hooks": [{"command": "hook 'a\"b' stop"}]}))
+FORMS = (
+    '{"a": 1}', '{\n\t"mcp": {\n\t\t"servers": {\n\t\t\t"other": {"x": 1}\n\t\t}\n\t}\n}',
+    '// mine\n{\n  "mcp": {"servers": {"a": {}, /* b */ "b": {}}}, // end\n}\n',
+    '\ufeff{\r\n    "hooks": {"Stop": [ {"hooks": []} ]}\r\n}\r\n',
+    "{mcp: {servers: {'it\\'s': .5,},}, hooks: {Stop: [1]}}",
+    '{"hooks": {"Stop": [\n  {"hooks": [{"command": "other"}]}, // keep\n]}, "z": 0}')
+
+
+class TextOfJson(unittest.TestCase):
+    def test_what_is_put_in_is_cut_out_and_each_other_byte_stays(self):
+        for text in FORMS:
+            for entry in ENTRIES:
+                with self.subTest(text=text, entry=entry.path):
+                    after = json_text.inserted(text, entry)
+                    self.assertTrue(json_text.has(json_text.parse(after), entry))
+                    self.assertEqual(json_text.cut(after, entry), text)
+
+    def test_what_came_behind_ours_stays(self):
+        text = json_text.inserted('{"mcp": {"servers": {}}}', ENTRIES[0])
+        later = json_text.inserted(text, json_text.Entry(("mcp", "servers"), "later", 2))
+        self.assertEqual(json_text.parse(json_text.cut(later, ENTRIES[0])),
+                         {"mcp": {"servers": {"later": 2}}})
+
+    def test_a_text_that_is_broken_or_of_another_form_is_an_error(self):
+        for text in ('{\n"a": }', "[1", '{"a": 1} x', '{"a": foo}', "{'a' 1}", "[" * 100_000):
+            with self.assertRaises(json_text.UnknownForm):
+                json_text.parse(text)
+        with self.assertRaises(json_text.UnknownForm):
+            json_text.inserted('{"mcp": {"servers": []}}', ENTRIES[0])
 
 
 class Connecting(Case):
@@ -121,8 +155,23 @@ class Connecting(Case):
         self.assertNotIn(b"hermes", toml)
         self.assertEqual(tomllib.loads(toml.decode())["profiles"]["mine"]["model"], "y")
 
+    def test_comments_and_the_form_stay_also_when_somebody_changed_the_file(self):
+        path = self.home / ".claude/settings.json"
+        before = b"""// mine
+{
+    theme: 'dark', /* odd */   "hooks": {"Stop": [ ], },
+    "SessionStart": .5, // end
+}"""
+        self.write({".claude/settings.json": before})
+        self.run_ok("connect", "claude-code", "--yes")
+        changed = path.read_bytes()
+        self.assertIn(b"SessionEnd", changed)
+        path.write_bytes(b"// and a line later" + b"\n" + changed)
+        self.run_ok("disconnect", "claude-code", "--yes")
+        self.assertEqual(path.read_bytes(), b"// and a line later" + b"\n" + before)
+
     def test_settings_that_cannot_be_changed_safely_stay_as_they_are(self):
-        for name, data in ((".claude/settings.json", b'{"theme": "dark" // mine\n}'),
+        for name, data in ((".claude/settings.json", b'{"theme": "dark" // mine\n'),
                            (".cursor/mcp.json", b"[]"), (".gemini/settings.json", b'{"hooks": 5}'),
                            (".openclaw/openclaw.json", b'{"mcp": {"servers": []}}'),
                            (".codex/config.toml", b"[mcp_servers.hermes-memory]\nurl = 'x'\n"),
