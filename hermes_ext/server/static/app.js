@@ -408,7 +408,10 @@ function sentenceOf(problem) {
 
 // -- decisions ----------------------------------------------------------------
 
+let drawings = 0;          // of decisions: the newest wins
+
 async function drawDecisions(view) {
+  const turn = ++drawings;
   if (!view.querySelector(".card[data-id]")) {
     fill(view, el("p", { class: "state" }, t("loading")));
   }
@@ -416,7 +419,7 @@ async function drawDecisions(view) {
     api.quietly("pending-rules"), api.quietly("pending"), api.quietly("conflicts"),
     api.quietly("active-rules")]);
   const pairs = await openPairs(state.rows, (conflicts ?? []).map((one) => one.ids));
-  if (state.tab !== "decide") return;
+  if (state.tab !== "decide" || turn !== drawings) return;
   const cards = [
     ...titled("rules", (rules ?? []).map((rule) => waiting(rule, rule.text, (more) => api.run(
       "approve-rule", { rule_id: rule.id, fingerprint: rule.fingerprint, ...more }),
