@@ -25,7 +25,7 @@ The other tables give a system a role; the core knows the role and never the nam
 
 Each folder is one group of systems, and no folder imports another: any folder, or a module that
 lies beside this file, can be deleted, and what remains works. Deleted systems leave the tables
-when this file is imported. calls, cold_files, command_help, framing, host_notes, program and scores are no
+when this file is imported. calls, cold_files, command_help, framing, host_notes, program, reads and scores are no
 systems; all may import them.
 """
 

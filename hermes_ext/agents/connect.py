@@ -15,6 +15,7 @@ import contextlib
 import difflib
 import hashlib
 import os
+import re
 import stat
 import sys
 from collections.abc import Iterator, Mapping
@@ -43,7 +44,7 @@ from hermes_lite import (
 
 __all__ = ["Connected", "HostStatus", "OPERATIONS", "agents", "connect", "disconnect"]
 
-_STATE = ".connections.json"                       # {host: {"at", "agent", "files": {path: row}}}
+_STATE = ".connections.json"                       # {host: {"at", "agent", "reads", "files": {path: row}}}
 _BACKUP = ".before-hermes-lite"
 _LAUNCHER = "hermes-hook"                          # in bin/ of the root
 
@@ -69,14 +70,21 @@ class HostStatus(Record):
     problem: str | None = None
 
 
-def connect(memory: HermesLite, host: str, *, agent: str | None = None,
+def connect(memory: HermesLite, host: str, *, agent: str | None = None, reads: str = "",
             dry_run: bool = False) -> Connected:
     """Enter this memory into a host's settings; again changes nothing.
 
-    Refused where a file cannot be changed safely: then nothing was written anywhere.
+    *reads* are the agents, with commas, whose memories it is shown besides its own and those of
+    no agent; "" is all. Refused where a file cannot be changed safely: then nothing was written anywhere.
     """
     one = _host(host)
-    entry = _entry(memory, one, agent)
+    if re.search(r"[^\w.,-]", reads):
+        raise UsageError("--reads takes names of agents with commas, such as codex,hermes")
+    known = {} if dry_run else _state(memory).get(host, {})
+    if known and [known["agent"], known.get("reads", "")] != [agent or host, reads]:
+        raise Refused(f"{host} is connected otherwise; run first: disconnect {host}",
+                      "already_there")
+    entry = _entry(memory, one, agent, reads)
     folder = one.home(os.environ, Path.home())
     changes = []
     for edit in one.edits(folder, entry):
@@ -94,7 +102,8 @@ def connect(memory: HermesLite, host: str, *, agent: str | None = None,
             files.setdefault(str(path), _keep_before(path, before))
             _write(path, after)
             files[str(path)]["after"] = _sha(after)
-        state[host] = {"at": iso(memory.clock()), "agent": entry.agent, "files": files}
+        state[host] = {"at": iso(memory.clock()), "agent": entry.agent, "reads": reads,
+                       "files": files}
         _save(memory, state)
         _refresh(memory, host)
     return Connected(host, tuple(str(path) for path, _, _ in changes),
@@ -107,7 +116,7 @@ def disconnect(memory: HermesLite, host: str, *, dry_run: bool = False) -> Conne
     state = _state(memory)
     if host not in state:
         raise NotFound(f"{host} is not connected; `agents` shows what is")
-    entry = _entry(memory, one, state[host]["agent"])
+    entry = _entry(memory, one, state[host]["agent"], state[host].get("reads", ""))
     edits = {str(edit.path): edit for edit in one.edits(
         one.home(os.environ, Path.home()), entry)}
     changes: list[tuple[Path, bytes | None, bytes | None]] = []
@@ -159,13 +168,15 @@ def _host(name: str) -> Host:
     return HOSTS[name]
 
 
-def _entry(memory: HermesLite, host: Host, agent: str | None) -> Entry:
+def _entry(memory: HermesLite, host: Host, agent: str | None, reads: str) -> Entry:
     root = memory.root.resolve()
     server = (*program_words("hermes-lite", "hermes_lite"), "--root", str(root), "mcp")
     name = agent or host.name
     hook = (sys.executable, str(root / "bin" / _LAUNCHER), "--host", host.name, "--root", str(root),
             "--agent", name)
-    return Entry(server, hook, root, name)
+    if reads:
+        server, hook = (*server, "--reads", reads), (*hook, "--reads", reads)
+    return Entry(server, hook, root, name, reads)
 
 
 def _write_launcher(memory: HermesLite) -> None:
@@ -268,7 +279,8 @@ def _problem(memory: HermesLite, host: Host, state: Mapping[str, Any]) -> str | 
     folder = host.home(os.environ, Path.home())
     if not folder.is_dir():
         return f"{folder} is gone; run `disconnect {host.name}`"
-    entry = _entry(memory, host, state[host.name]["agent"])
+    row = state[host.name]
+    entry = _entry(memory, host, row["agent"], row.get("reads", ""))
     for edit in host.edits(folder, entry):
         if not edit.is_in(_read(edit.path)):
             return f"{edit.path} has no entry of this memory any more; {mend}"
@@ -303,7 +315,9 @@ _HOST_PARAM = Param("host", str, f"one of: {', '.join(HOSTS)}", positional=True,
 OPERATIONS = (
     Operation("connect", f"enter this memory ({SERVER}) into the settings of an agent's host",
               connect, (_HOST_PARAM, Param("agent", str, "the name under which it writes "
-                                           "(default: the host's)")), _show, writes=True,
+                                           "(default: the host's)"),
+                        Param("reads", str, "agents, with commas, whose memories it is shown "
+                              "(default: all)", "")), _show, writes=True,
               destructive=True, scope="local"),
     Operation("disconnect", "take this memory out of the settings of a host", disconnect,
               (_HOST_PARAM,), _show, writes=True, destructive=True, scope="local"),

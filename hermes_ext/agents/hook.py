@@ -29,13 +29,14 @@ _PRIVATE = "hermes-lite: private mode is on; nothing of this session is read or 
 
 
 def main(words: list[str]) -> int:
-    """Run one hook; *words* are EVENT --host H --root R [--agent A]. Always returns 0."""
+    """Run one hook; *words* are EVENT --host H --root R [--agent A] [--reads A,B]. Always returns 0."""
     event = words[0] if words else ""
     options = dict(zip(words[1::2], words[2::2]))
     root = options.get("--root", "")
     try:
         _limit_time()
-        answer = _run(event, root, options.get("--host", ""), options.get("--agent"))
+        answer = _run(event, root, options.get("--host", ""), options.get("--agent"),
+                      options.get("--reads", ""))
         if answer:
             sys.stdout.write(json.dumps(answer, ensure_ascii=True))
             sys.stdout.flush()
@@ -44,7 +45,8 @@ def main(words: list[str]) -> int:
     return 0
 
 
-def _run(event: str, root: str, host: str, agent: str | None) -> dict[str, object] | None:
+def _run(event: str, root: str, host: str, agent: str | None, reads: str
+         ) -> dict[str, object] | None:
     payload = {} if event == "refresh" or sys.stdin is None else _payload()
     session = str(payload.get("session_id") or "") or None
     project = payload.get("cwd")
@@ -52,8 +54,10 @@ def _run(event: str, root: str, host: str, agent: str | None) -> dict[str, objec
     if event == "session-start":
         if _is_private(root, session, project):
             return _answer(host, payload, _PRIVATE, is_private=True)
-        text = kept_context(root)
-        return _answer(host, payload, keep_context(root, host) if text is None else text)
+        text = None if reads else kept_context(root)
+        if text is None:
+            text = keep_context(root, host, agent=agent, reads=reads)
+        return _answer(host, payload, text)
     if event == "session-end" and not _is_private(root, session, project):
         _in_background(root, host, agent, payload.get("transcript_path"))
     elif event == "sediment":
@@ -104,10 +108,10 @@ def kept_context(root: str) -> str | None:
         return None
 
 
-def keep_context(root: str, host: str) -> str:
+def keep_context(root: str, host: str, *, agent: str | None = None, reads: str = "") -> str:
     """Build the block of a session's first turn from the store, and return it.
 
-    It is kept for the next session, unless the store is encrypted.
+    It is kept for the next session, unless the store is encrypted, or this host may not read all.
     """
     os.environ.setdefault("HERMES_LITE_TURN_MS", "4000")
     import logging
@@ -118,10 +122,10 @@ def keep_context(root: str, host: str) -> str:
     if not logging.getLogger("hermes_lite.host").handlers:     # else it would come on stderr
         logging.getLogger("hermes_lite.host").addHandler(logging.FileHandler(
             os.path.join(_log_folder(root), "hooks.log"), delay=True))
-    memory = HostMemory(root, host=host)
+    memory = HostMemory(root, host=agent or host, reads=reads)
     text = memory.turn("", session=None, is_first=True)
     memory.close()
-    if text and not _is_sealed(root):              # none may be one that failed
+    if text and not reads and not _is_sealed(root):              # none may be one that failed
         kept = {"version": store_version(root), "text": text}
         write_atomic(Path(root, CONTEXT), json.dumps(kept, ensure_ascii=False).encode(),
                      durable=False)

@@ -28,8 +28,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hermes_ext import framing
+from hermes_ext import reads as readers
 from hermes_ext.agents.private import is_private
-from hermes_lite import (HermesError, HermesLite, Refused, UsageError, import_system, load_config,
+from hermes_lite import (HermesError, HermesLite, NotFound, Refused, UsageError, import_system, load_config,
                          normalise)
 
 __all__ = ["HostMemory", "TOOLS", "shared_memory"]
@@ -68,8 +69,9 @@ WRITING_TOOLS = ("memory_remember", "memory_forget")
 class HostMemory:
     """One data root, opened at the first use; every method can be called from any thread."""
 
-    def __init__(self, root: str | os.PathLike[str], *, host: str) -> None:
+    def __init__(self, root: str | os.PathLike[str], *, host: str, reads: str = "") -> None:
         self.root, self.host = Path(root), host
+        self._reads = reads or os.environ.get("HERMES_LITE_READS", "")
         self.is_provided = False                   # as a memory provider: then no hook injects
         self._worker = _Worker()
         self._memory: HermesLite | None = None
@@ -155,6 +157,7 @@ class HostMemory:
             config = load_config(self.root)
             config["systems"].setdefault("lanes", {})
             self._memory = HermesLite(self.root, config=config)
+            readers.limit(self._memory, readers.names_of(self._reads, self.host))
         return self._memory
 
     @contextlib.contextmanager
@@ -286,7 +289,10 @@ def _forget(memory: HermesLite, arguments: Mapping[str, Any]) -> dict[str, objec
     memory_id = arguments.get("id")
     if not isinstance(memory_id, str) or not memory_id.strip():
         raise UsageError("there is no id; give that of one memory, as memory_recall shows it")
-    found = import_system("lanes").find(memory).authority(memory.lookup(memory_id))
+    one = memory.lookup(memory_id)
+    if not all(limit.may_read(one) for limit in memory.systems.having("may_read")):
+        raise NotFound(f"no memory has the id {memory_id}")
+    found = import_system("lanes").find(memory).authority(one)
     if found.origin == "observation":
         raise Refused(f"{memory_id} was written by a person, who alone can delete it",
                       "needs_terminal")

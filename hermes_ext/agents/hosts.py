@@ -26,6 +26,7 @@ class Entry:
     hook: tuple[str, ...]
     root: Path
     agent: str
+    reads: str = ""                                # agents with commas; "" is all
 
     def stdio(self) -> dict[str, Any]:
         """Return the server as most hosts write it."""
@@ -110,10 +111,12 @@ def _dsh(folder: Path, entry: Entry) -> list[Edit]:
 def _hermes(folder: Path, entry: Entry) -> list[Edit]:
     home = Path(__file__).resolve().parents[2]
     plugin = folder / "plugins" / "hermes-lite"
+    reads = (f"os.environ.setdefault(\"HERMES_LITE_READS\", {entry.reads!r})\n" if entry.reads
+             else "")
     text = ("# Loads the memory provider register_memory_provider of hermes-lite.\n"
             f"import os\nos.environ.setdefault(\"HERMES_LITE_HOME\", {str(home)!r})\n"
             f"os.environ.setdefault(\"HERMES_LITE_ROOT\", {str(entry.root)!r})\n"
-            f"import sys\nsys.path.append({str(home)!r})      # at the end: it hides nothing\n"
+            f"{reads}import sys\nsys.path.append({str(home)!r})      # at the end: it hides nothing\n"
             "from hermes_ext.agents.hermes import register  # noqa: F401, E402\n")
     manifest = (Path(__file__).parent / "hermes" / "plugin.yaml").read_text(encoding="utf-8")
     return [TextBlock(plugin / "plugin.yaml", manifest, is_there="name:"),

@@ -152,7 +152,8 @@ def _newest(lanes: Lanes, lane: str, most: int) -> list[Memory]:
     """Return the newest facts of a lane that no file contradicts, at most so many."""
     for size in (most, 8 * most):                  # some of them may be stale
         facts = lanes.of_lane(lane, most=size)
-        agreeing = [one for one in facts if lanes.stale_reason(one) is None]
+        agreeing = [one for one in facts
+                    if lanes.stale_reason(one) is None and _may_read(lanes.memory, one)]
         if len(agreeing) >= most or len(facts) < size:
             break
     return agreeing[:most]
@@ -163,8 +164,15 @@ def _fill(lanes: Lanes, part: _Part, facts: Iterable[Memory]) -> None:
     for one in facts:
         if part.room < _LEAST:
             break
+        if not _may_read(lanes.memory, one):
+            continue
         content = lanes.memory.redactor.redact_field(one.content)
         part.add(one.id, _line(lanes.authority(one).origin, one.created_at, content))
+
+
+def _may_read(memory: HermesLite, one: Memory) -> bool:
+    """Tell whether the reader of this block is shown a memory; an extension may say no."""
+    return all(system.may_read(one) for system in memory.systems.having("may_read"))
 
 
 def _line(origin: str, created_at: str, content: str) -> str:

@@ -4,6 +4,7 @@
     hermes_lite.py mcp --http 8766           streamable HTTP at http://127.0.0.1:8766/mcp
     hermes_lite.py mcp --tools all           a tool for each operation, too
     hermes_lite.py mcp --scope read          nothing is written
+    hermes_lite.py mcp --reads codex,hermes  what these two and the client wrote, or nobody named
 
 It needs the package mcp (`pip install "mcp>=1.26,<3"`). docs/mcp.md has the settings for Claude
 Code, Codex, OpenClaw, Hermes and others.
@@ -27,6 +28,7 @@ from __future__ import annotations
 import os
 
 from hermes_ext.mcp import stdio
+from hermes_ext.reads import limit, names_of
 from hermes_lite import HermesLite, Operation, Param, UsageError
 
 __all__ = ["OPERATIONS", "serve"]
@@ -36,13 +38,18 @@ SCOPES = ("read", "write")
 
 
 def serve(memory: HermesLite, *, http: int | None = None, tools: str = "default",
-          scope: str = "write") -> None:
+          scope: str = "write", reads: str = "all") -> None:
     """Serve until the client closes the pipe, or until a signal comes; MissingPackage without mcp.
 
-    *tools* is one of SETS, *scope* the most that any client may do.
+    *tools* is one of SETS, *scope* the most that any client may do. *reads* are the agents, with
+    commas, whose memories are shown.
     """
     _check_choice("tools", tools, SETS)
     _check_choice("scope", scope, SCOPES)
+    names = names_of(reads, memory.config.env("HERMES_AGENT"))
+    if names and tools == "all":
+        raise UsageError("--reads holds for the tools that show memories, not for --tools all")
+    limit(memory, names)
     from hermes_ext.mcp.surface import Surface
     surface = Surface(memory, tools=tools, scope=scope,
                       project=os.getcwd() if http is None else None)
@@ -69,6 +76,7 @@ OPERATIONS = (
         Param("http", int, "streamable HTTP on this port of 127.0.0.1 instead of standard input "
               "and output; 0 takes a free one", least=0, most=65535),
         Param("tools", str, "default, connectors (search and fetch besides) or all", "default"),
-        Param("scope", str, "the most a client may do: read or write", "write")),
+        Param("scope", str, "the most a client may do: read or write", "write"),
+        Param("reads", str, "agents, with commas, whose memories are shown", "all")),
         open=_open, scope="local"),
 )

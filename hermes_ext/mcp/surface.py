@@ -55,8 +55,9 @@ class Surface:
         tool = self._tool(name)
         try:
             self._check_private()
+            self._check_readable(arguments)
             called = calls.call(self.memory, tool.operation, arguments, caller)
-            answer = tool.answer(called.result, called.notices)
+            answer = self._readable(tool.answer(called.result, called.notices))
         except (Exception, SystemExit) as problem:     # one bad call must not end the session
             return _failed(problem)
         return {"content": [_text(printable_json(answer, indent=None))],
@@ -118,7 +119,38 @@ class Surface:
 
     def _result(self, name: str, arguments: Mapping[str, object], caller: Caller) -> Any:
         self._check_private()
-        return calls.call(self.memory, self._operations[name], arguments, caller).result
+        self._check_readable(arguments)
+        return self._readable(calls.call(self.memory, self._operations[name], arguments,
+                                         caller).result)
+
+    # -- the limit of a reader --
+
+    def _check_readable(self, arguments: object) -> None:
+        """Raise NotFound for the id of a memory that this reader is not shown."""
+        given = arguments.get("id") if isinstance(arguments, Mapping) else None
+        for memory_id in [given] if isinstance(given, str) else given or ():
+            if isinstance(memory_id, str) and not self._may_read(memory_id):
+                raise NotFound(f"no memory has the id {redact(memory_id)[0][:60]!r}")
+
+    def _may_read(self, memory_id: str) -> bool:
+        limits = self.memory.systems.having("may_read")
+        try:
+            return not limits or all(limit.may_read(self.memory.lookup(
+                self.memory.whole_id(memory_id))) for limit in limits)
+        except (NotFound, UsageError):             # no id of a memory
+            return True
+
+    def _readable(self, value: Any) -> Any:
+        """Return an answer without the memories that this reader is not shown."""
+        if not self.memory.systems.having("may_read"):
+            return value
+        if isinstance(value, Mapping):
+            return {name: self._readable(one) for name, one in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self._readable(one) for one in value if not (
+                isinstance(one, Mapping) and isinstance(one.get("id"), str)
+                and not self._may_read(one["id"]))]
+        return value
 
     # -- the prompt --
 

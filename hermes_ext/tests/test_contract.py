@@ -30,7 +30,7 @@ PACKAGE = HOME / "hermes_ext"
 FOLDERS = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py")
                  if path.parent != TESTS)
 SHARED = ("calls", "cold_files", "command_help", "framing", "host_notes", "program",
-          "scores")       # no systems; every folder may import them
+          "reads", "scores")       # no systems; every folder may import them
 
 
 def imported_modules(tree: ast.Module) -> Iterator[str]:

@@ -64,6 +64,25 @@ class Hooks(Case):
             time.sleep(0.05)
         self.fail(f"{text!r} did not come; {self.logged()}")
 
+    def test_a_host_is_shown_what_its_configuration_names(self):
+        for agent in ("codex", "claude-code", "cursor"):
+            code, _, err = self.cli("remember", f"{agent} keeps the {agent}lantern", "--agent", agent,
+                                    **self.variables)
+            self.assertEqual(code, 0, err)
+        self.cli("remember", "nobody keeps the sternlantern", **self.variables)
+        self.assertIn("cursorlantern", self.context())
+        for words, wanted in (("connect claude-code --reads codex --yes", 11),
+                              ("disconnect claude-code --yes", 0),
+                              ("connect claude-code --reads codex --yes", 0)):
+            self.assertEqual(self.cli(*words.split(), **self.variables)[0], wanted)
+        for _ in range(2):
+            shown = self.context()
+            for name in ("codexlantern", "claude-codelantern", "sternlantern"):
+                self.assertIn(name, shown)
+            self.assertNotIn("cursorlantern", shown)
+        servers = json.loads((self.home / ".claude.json").read_text())["mcpServers"]
+        self.assertEqual(servers["hermes-memory"]["args"][-2:], ["--reads", "codex"])
+
     def test_a_session_ends_and_the_next_one_knows(self):
         self.assertEqual(self.context(), "")
         path = agent_logs.append(

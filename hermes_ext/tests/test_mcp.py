@@ -15,6 +15,7 @@ from unittest import mock
 
 from hermes_ext import calls
 from hermes_ext.mcp.surface import Surface, caller_of
+from hermes_ext.reads import limit, names_of
 from hermes_ext.tests.base import HOME, TIMEOUT, Case, a_secret, setUpModule
 from hermes_lite import HermesLite, MissingPackage, import_system
 
@@ -122,6 +123,27 @@ class TestSurface(Case):
         self.assertCountEqual(self.surface(tools="connectors").tools, [*EIGHT, "search", "fetch"])
         (self.root / "config.yaml").write_text("")
         self.assertCountEqual(self.surface(tools="default").tools, EIGHT)
+
+    def test_a_reader_is_shown_what_its_configuration_names(self):
+        surface = self.surface(tools="connectors")
+        ids = {}
+        for agent in ("codex", "cursor", None):
+            ids[agent] = surface.memory.remember(f"the lantern of {agent} is oiled at noon",
+                                                 agent=agent).id
+        limit(surface.memory, names_of("codex", "claude-code"))
+        developed = self.given(surface, "memory_timeline", concept="lantern")
+        self.assertNotIn("lantern of cursor", json.dumps(developed))
+        for tool in ("memory_search", "memory_context", "search"):
+            shown = json.dumps(self.given(surface, tool, query="lantern oiled at noon"))
+            self.assertIn("lantern of codex", shown, tool)
+            self.assertIn("lantern of None", shown, tool)
+            self.assertNotIn("lantern of cursor", shown, tool)
+        for tool in ("memory_get", "memory_forget", "fetch"):
+            self.assertIn("not_found", self.refused(surface, tool, id=ids["cursor"]))
+            self.assertIn("not_found", self.refused(surface, tool, id=ids["cursor"][-6:]))
+        self.assertIn("oiled", json.dumps(self.given(surface, "memory_get", id=ids["codex"])))
+        self.assertNotIn("lantern of cursor", json.dumps(surface.read_resource(
+            "memory://room/events", self.caller)))
 
     def test_with_all_tools_every_operation_has_one(self):
         tools = self.surface().tools
