@@ -40,6 +40,7 @@ from hermes_lite import (
     excerpt,
     from_json,
     iso,
+    other_wordings,
     parse_time,
     pluralize,
     to_json,
@@ -203,8 +204,8 @@ class Undo:
                 for one in restored:
                     store.remove_tombstone(one.content, memory_id=one.id)
                     store.put(one)
-                for one in removed:
-                    store.remove(one.id, why=None)
+                for one in removed:                # a digest or a sync must not bring it back
+                    store.remove(one.id, why="undone", also=other_wordings(one.content))
         if not dry_run:
             self._tell(act, restored, removed)
         return Undone(act["what"], act["at"], tuple(one.id for one in restored),

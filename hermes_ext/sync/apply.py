@@ -170,8 +170,8 @@ class Applier:
             wanted = built(memory_id, text, facts, item.count, record)
             if wanted == record:
                 return True
+            self.memory.admit(wanted, replacing=True)      # where it refuses, the tombstone stays
             self.store.remove_tombstone(text, memory_id=memory_id)
-            self.memory.admit(wanted, replacing=True)
         except RecursionError:
             self.inbox.fault(memory_id, "nested too deeply")
             return record is not None

@@ -330,6 +330,25 @@ class TestForgetting(SyncCase):
         self.assertEqual(len(self.texts(one)), 1)
         self.assert_equal(one, two)
 
+    def test_what_this_device_refuses_stays_forgotten_here(self):
+        class Door:
+            name = "door"
+
+            def before_store(self, draft):
+                if "staging" in draft.content:
+                    raise Refused("not here")
+
+        text = "The staging database listens on port 5433"
+        one, two, memory_id = self.pair(text)
+        one.forget(memory_id)
+        self.meet(one, two)
+        two.remember(text)
+        sync(two, self.share)
+        one.systems.append(Door())
+        self.meet(one, two)
+        self.assertEqual(self.texts(one), [])
+        self.assertIsNotNone(one.store.forgotten(text))
+
     def test_forgetting_and_remembering_between_two_runs_keeps_the_text_once(self):
         one, two, memory_id = self.pair()
         one.forget(memory_id)

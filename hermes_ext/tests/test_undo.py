@@ -159,6 +159,17 @@ class Undoing(Case):
         self.configure("undo: {hours: 0}")
         self.assertEqual(self.cli("stats")[0], 3)
 
+    def test_what_was_made_and_undone_is_not_taken_up_again_but_by_hand(self):
+        memory = self.open()
+        memory.forget(memory.remember("We decided to use PostgreSQL 16").id)
+        memory.remember("We decided to use PostgreSQL 16")
+        from hermes_ext.undo import undo
+        undo(memory)
+        self.assertEqual(memory.digest("User: We decided to use PostgreSQL 16", apply=True).results,
+                         ())
+        self.assertEqual(memory.list(), [])
+        self.assertTrue(memory.remember("We decided to use PostgreSQL 16").created)
+
     def test_undone_prune_keeps_what_it_took(self):
         memory = self.open()
         memory.remember("the harbour master is Olga")
