@@ -16,12 +16,11 @@ from typing import Any
 
 from hermes_ext.lanes.authority import text_fingerprint
 from hermes_ext.lanes.extension import find
-from hermes_lite import (HermesLite, Memory, MemoryId, NotFound, Operation, Param, display_text,
-                         import_system, is_safe_id, iso)
+from hermes_lite import (HermesLite, Memory, MemoryId, NotFound, Operation, Param, READ_ACTS,
+                         display_text, import_system, is_safe_id, iso)
 
 __all__ = ["OPERATIONS", "provenance"]
 
-_READS = ("recall", "vsearch", "show", "list", "context", "graph", "inject", "provenance")
 _SESSION = re.compile(r"(?P<host>[a-z]+):(?P<session>[^#\s]+)(?:#(?P<lines>[\d\-]+))?")
 
 
@@ -38,7 +37,7 @@ def provenance(memory: HermesLite, memory_id: str) -> dict[str, Any]:
     acts: list[dict[str, Any]] = []
     reads: Counter[str] = Counter()
     for line in lines:
-        if line.get("what") in _READS:
+        if line.get("what") in READ_ACTS:
             reads[str(line["what"])] += 1
         else:
             acts.append({"at": line.get("at"), "what": _act(line, acts),
