@@ -28,6 +28,7 @@ import hermes_lite as core
 from hermes_lite import HermesLite
 
 HAS_YAML = importlib.util.find_spec("yaml") is not None
+HAS_YAML = importlib.util.find_spec("yaml") is not None
 HAS_CRYPTO = importlib.util.find_spec("cryptography") is not None
 TIMEOUT = 1800         # seconds; only what hangs for good fails by it
 NOW = datetime(2026, 8, 17, 12, 0, tzinfo=timezone.utc)

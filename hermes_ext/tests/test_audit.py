@@ -377,7 +377,7 @@ class TestCommand(AuditCase):
         memory = self.open()
         memory.list()
         with self.assertRaises(UsageError):
-            listed(memory, since="yesterday")
+            listed(memory, since="some day")
         self.now += timedelta(days=3)
         self.assertEqual(listed(memory, since="1d"), [])
         self.assertEqual(len(listed(memory, since="2026-08-01")), 1)

@@ -16,7 +16,7 @@ HOME = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(HOME)]
 
 import hermes_lite as core                                                        # noqa: E402
-from hermes_lite import ConfigError, HermesLite, Memory, NotFound, UsageError     # noqa: E402
+from hermes_lite import ConfigError, HermesLite, Memory, NotFound                 # noqa: E402
 from hermes_ext.archive.buffer import FILE, BufferedStore                       # noqa: E402
 from hermes_ext.scores import stored_score                              # noqa: E402
 
@@ -181,7 +181,7 @@ class TestBuffer(Case):
         made = memory.remember("the gateway is checked on Mondays")
         rows = OPERATIONS[0].handler(memory)
         self.assertEqual([row["id"] for row in rows], [made.id])
-        with self.assertRaisesRegex(UsageError, "systems in config.yaml"):
+        with self.assertRaisesRegex(ConfigError, "systems in config.yaml"):
             OPERATIONS[0].handler(self.plain("other"))
 
 

@@ -1,5 +1,6 @@
 """The command line as a person meets it: a real pseudo-terminal, real shells, real pipes."""
 import contextlib
+import importlib.util
 import json
 import os
 import pty
@@ -99,6 +100,7 @@ class Pipes(OnTheCommandLine):
 
 
 class Terminal(OnTheCommandLine):
+    @unittest.skipUnless(importlib.util.find_spec("rich"), "needs the package rich")
     def test_colours_and_a_table_where_rich_is_and_nobody_refuses_them(self) -> None:
         self.filled()
         coloured = self.on_terminal("hermes-lite", "list")

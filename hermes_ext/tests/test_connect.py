@@ -1,6 +1,7 @@
 """connect, disconnect and agents, through the commands, on settings as hosts and people write them."""
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import unittest
@@ -131,7 +132,12 @@ class Connecting(Case):
         self.assertIn("session-start --host claude-code", starts[1]["hooks"][0]["command"])
         self.assertEqual(set(read[".codex/hooks.json"]["hooks"]), {"SessionStart", "Stop"})
         self.assertEqual(set(read[".cursor/hooks.json"]["hooks"]), {"sessionStart", "sessionEnd"})
+
+    @unittest.skipUnless(importlib.util.find_spec("yaml"), "needs PyYAML")
+    def test_what_is_entered_in_yaml_is_what_the_hosts_read(self):
         import yaml
+        self.write(ODD)
+        self.connect_all()
         patch = yaml.safe_load((self.home / ".dsh/cordis.patch.yml").read_text())
         self.assertEqual(patch[1]["insert"][0]["config"]["serverName"], "hermes-memory")
         hermes = yaml.safe_load((self.home / ".hermes/config.yaml").read_text())

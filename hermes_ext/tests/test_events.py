@@ -1,6 +1,7 @@
 """Events: the log of what was done, followed by readers and published in a real Redis."""
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -14,9 +15,10 @@ import unittest
 from datetime import timedelta
 from pathlib import Path
 
-from hermes_ext.tests.base import Case
+from hermes_ext.tests.base import HAS_CRYPTO, HAS_YAML, Case
 
 HOME = Path(__file__).resolve().parents[2]
+HAS_REDIS = bool(importlib.util.find_spec("redis") and shutil.which("redis-server"))
 PROGRAM = [sys.executable, str(HOME / "hermes_lite.py")]
 
 
@@ -55,6 +57,7 @@ class RedisServer:
         shutil.rmtree(self.folder)
 
 
+@unittest.skipUnless(HAS_YAML, "needs PyYAML")
 class Log(Case):
     def setUp(self) -> None:
         super().setUp()
@@ -139,6 +142,7 @@ class Log(Case):
         kept = [line["n"] for line in events.find(memory).after(0)]
         self.assertEqual(kept, list(range(kept[0], 7)))
 
+    @unittest.skipUnless(HAS_CRYPTO, "needs cryptography")
     def test_an_encrypted_store_tells_no_tags_and_no_agents(self):
         memory = self.open(HERMES_ENCRYPT="on")
         memory.remember("the staging port is 5433", tags=["db"], agent="ops")
@@ -168,13 +172,15 @@ class Log(Case):
         self.assertEqual(follower.returncode, 130)
 
     def test_a_wrong_setting_is_one_sentence(self):
-        for settings in ("{redis: 5}", "{redis: 'http://x'}", "{topic: x}"):
+        wrong = ["{redis: 5}", "{topic: x}", *(["{redis: 'http://x'}"] if HAS_REDIS else [])]
+        for settings in wrong:
             self.switch_on(settings)
             code, _, err = self.cli("remember", "the harbour master is Olga")
             self.assertEqual((code, len(err.splitlines())), (3, 1), err)
             self.assertIn("systems.events", err)
 
 
+@unittest.skipUnless(HAS_REDIS, "needs the package redis, and redis-server")
 class Published(Log):
     """The same log, and what a subscriber of a real Redis hears."""
 

@@ -9,12 +9,13 @@ import unittest
 
 from hermes_ext.tests import agent_logs
 from hermes_ext.tests.agent_logs import at, claude
-from hermes_ext.tests.base import Case
+from hermes_ext.tests.base import HAS_CRYPTO, HAS_YAML, Case
 from hermes_lite import FileLock
 
 FACT = "We decided to use PostgreSQL 16 for the billing service."
 
 
+@unittest.skipUnless(HAS_YAML, "needs PyYAML")
 class Hooks(Case):
     backend = "files"
 
@@ -171,6 +172,7 @@ class OnTheArchive(Hooks):
     backend = "archive"
 
 
+@unittest.skipUnless(HAS_CRYPTO, "needs cryptography")
 class Sealed(Hooks):
     """An encrypted store keeps no block in the clear."""
 

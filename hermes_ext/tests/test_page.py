@@ -8,10 +8,13 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import expect, sync_playwright
+try:
+    from playwright.sync_api import expect, sync_playwright
+except ImportError:
+    sync_playwright = None
 
 from hermes_ext.tests.base import setUpModule
-from hermes_ext.tests.test_server import Served
+from hermes_ext.tests.test_server import HAS_SERVER, Served
 from hermes_lite import Memory, iso
 
 HOME = Path(__file__).resolve().parents[2]
@@ -25,6 +28,8 @@ NOTES = (("The staging database listens on port 5433", "--tags", "staging", "dat
          ("Kim pilots the ferry from Hamburg", "--agent", "ops", "--tags", "people"))
 
 
+@unittest.skipUnless(sync_playwright and CHROMIUM and HAS_SERVER, "needs the extra server, playwright and "
+                     "chromium")
 class Page(Served):
     config = ("systems: {anchors: {}, salience: {}, audit: {}, lanes: {}, brain: {}, "
               "events: {}}\n")

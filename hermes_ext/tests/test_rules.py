@@ -741,7 +741,7 @@ class TestReport(RulesCase):
         self.assertEqual(stat.S_IMODE(self.out.stat().st_mode), 0o600)
         with self.assertRaises(Refused):
             report(memory, file=str(self.root / "index.json"))
-        for wrong in ({"by": "x"}, {"since": "yesterday"}, {"file": ""}):
+        for wrong in ({"by": "x"}, {"since": "some day"}, {"file": ""}):
             with self.assertRaises(UsageError):
                 report(memory, **wrong)
 

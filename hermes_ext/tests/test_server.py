@@ -4,6 +4,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import importlib.util
 import json
 import os
 import re
@@ -24,6 +25,9 @@ from hermes_ext.tests.test_mcp import McpCase, asking, hello
 
 HOME = Path(__file__).resolve().parents[2]
 PROGRAM = [sys.executable, str(HOME / "hermes_lite.py")]
+HAS_SERVER = all(map(importlib.util.find_spec, (
+    "fastapi", "uvicorn", "jwt", "limits", "prometheus_client", "httpx")))
+NEEDS_SERVER = unittest.skipUnless(HAS_SERVER, "needs the extra server, and httpx")
 ALL_ON = ("systems: {anchors: {}, salience: {}, audit: {}, lanes: {}, rules: {}, brain: {}, "
           "events: {}}\n")
 
@@ -94,6 +98,7 @@ class Served(Case):
         return error
 
 
+@NEEDS_SERVER
 class Routes(Served):
     def setUp(self) -> None:
         super().setUp()
@@ -250,6 +255,7 @@ class Routes(Served):
         self.assertGreater(closed, 30)
 
 
+@NEEDS_SERVER
 class Documented(Served):
     """The requests of docs/adapters.md, as a shell sends them."""
 
@@ -273,6 +279,7 @@ class Documented(Served):
         self.assertEqual(len(json.loads(self.cli("list", "--json")[1])), 1)
 
 
+@NEEDS_SERVER
 class Tokens(Served):
     config = "systems: {audit: {}}\n"
 
@@ -372,6 +379,7 @@ class Tokens(Served):
         self.assertEqual(self.ask("GET", "/api/v1/me", self.token("read")).status_code, 200)
 
 
+@NEEDS_SERVER
 class Surfaces(Served, McpCase):
     """One table: the library, the command line, HTTP and MCP give the same result and refusal."""
 
@@ -497,6 +505,7 @@ _CHANGING = {"access_count", "last_accessed", "kept_until", "at", "why_empty", "
 _OF_THIS_MACHINE = {"audit", "doctor", "sync", "vault", "backup", "snapshot"}
 
 
+@NEEDS_SERVER
 class Load(Served):
     config = "systems: {audit: {}, events: {}}\n"
 
@@ -546,6 +555,7 @@ class Load(Served):
         self.assertEqual((self.process.returncode, err), (0, ""))
 
 
+@NEEDS_SERVER
 class Described(Served):
     def test_schemathesis_finds_no_server_error(self):
         self.serve("--per-minute", "0")

@@ -5,12 +5,13 @@ import json
 import unittest
 from datetime import timedelta
 
-from hermes_ext.tests.base import Case
+from hermes_ext.tests.base import HAS_CRYPTO, HAS_YAML, Case
 from hermes_lite import Refused
 
 SYSTEMS = "anchors: {}, salience: {}, audit: {}, lanes: {}, rules: {}, brain: {}"
 
 
+@unittest.skipUnless(HAS_YAML, "needs PyYAML")
 class Undoing(Case):
     backend = "files"
 
@@ -184,6 +185,8 @@ class OnTheArchive(Undoing):
     backend = "archive"
 
 
+@unittest.skipUnless(HAS_CRYPTO, "needs cryptography")
+@unittest.skipUnless(HAS_YAML, "needs PyYAML")
 class Sealed(Case):
     def test_what_is_kept_is_sealed_where_the_store_is(self):
         self.root.mkdir()
